@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"navra/internal/config"
+	"navra/internal/policy"
+)
+
+func checkCmd(s std) *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use: "check", Short: "Check a configuration without starting anything", Example: "  navra check --config navra.yaml", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			f, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			p, err := configPlan(f)
+			if err != nil {
+				return err
+			}
+			if _, err := policy.New(p.Policy); err != nil {
+				return err
+			}
+			if f.Listen != "" {
+				err = f.CheckServe()
+			}
+			if err = errors.Join(err, checkUpstreams(f)); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "%s is valid: %d upstreams, %d principals, %d roles\n", path, len(f.Upstreams), len(f.Principals), len(f.Roles))
+			return err
+		},
+	}
+	configFlag(c, &path)
+	return c
+}
+
+// checkUpstreams finds folders that are not there and rules about upstreams that there are not.
+func checkUpstreams(f *config.File) error {
+	var errs []error
+	var names []string
+	for _, u := range f.Upstreams {
+		names = append(names, u.Name)
+		for what, dir := range map[string]string{"cwd": u.Cwd, "root": u.Root} {
+			if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
+				errs = append(errs, fmt.Errorf("%s: upstreams.%s.%s: %s is no folder", f.Path, u.Name, what, dir))
+			}
+		}
+	}
+	for role, r := range f.Roles {
+		for _, ps := range slices.Concat(r.Allow, r.Deny) {
+			for _, pattern := range slices.Concat(ps.Tools, ps.Prompts) {
+				up, _, ok := strings.Cut(pattern, "/")
+				if ok && up != "*" && !slices.Contains(names, up) {
+					errs = append(errs, fmt.Errorf("%s: roles.%s: pattern %q names an upstream that there is not", f.Path, role, pattern))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"navra/internal/auth"
+	"navra/internal/catalogue"
+	"navra/internal/config"
+	"navra/internal/gateway"
+	"navra/internal/ifc"
+	"navra/internal/policy"
+)
+
+// configPlan maps a configuration to a plan.
+func configPlan(f *config.File) (plan, error) {
+	p := plan{Store: f.Store, Principals: auth.Directory(f.Principals)}
+	var err error
+	if p.Store == "" {
+		if p.Store, err = defaultStore(); err != nil {
+			return plan{}, err
+		}
+	}
+	if p.Policy, err = policyOptions(f); err != nil {
+		return plan{}, err
+	}
+	for _, u := range f.Upstreams {
+		env, err := u.Environ(filepath.Dir(f.Path), os.LookupEnv, os.ReadFile)
+		if err != nil {
+			return plan{}, err
+		}
+		up, err := upstreamOf(u)
+		if err != nil {
+			return plan{}, fmt.Errorf("upstream %q: %w", u.Name, err)
+		}
+		p.Upstreams = append(p.Upstreams, up)
+		p.Specs = append(p.Specs, gateway.Spec{Name: u.Name, Command: u.Command, Env: childEnv(os.Environ(), env), Dir: u.Cwd, Connect: u.Connect, Call: u.Call})
+	}
+	return p, nil
+}
+
+func upstreamOf(u config.Upstream) (*catalogue.Upstream, error) {
+	integrity, err1 := ifc.ParseIntegrity(u.Integrity)
+	confidentiality, err2 := ifc.ParseConfidentiality(u.Confidentiality)
+	up := &catalogue.Upstream{
+		Name: u.Name, Bare: u.Bare, Label: ifc.Level{Integrity: integrity, Confidentiality: confidentiality},
+		Classes: map[string]ifc.Class{}, Root: u.Root, Folder: u.Cwd, Kept: u.Name + "-" + u.ID(),
+	}
+	errs := []error{err1, err2}
+	for tool, word := range u.Classes {
+		class, err := ifc.ParseClass(word)
+		up.Classes[tool] = class
+		errs = append(errs, err)
+	}
+	if up.Folder == "" {
+		var err error
+		up.Folder, err = os.Getwd()
+		errs = append(errs, err)
+	}
+	return up, errors.Join(errs...)
+}
+
+func policyOptions(f *config.File) (policy.Options, error) {
+	o := policy.Options{
+		Roles:       map[string]policy.Role{policy.LocalDefault: policy.DefaultRole()},
+		OnViolation: map[string]policy.Effect{"deny": policy.Deny, "ask": policy.Ask, "observe": policy.Allow}[f.Violation],
+		Results:     map[string]policy.Action{"deny": policy.DenyResult, "pseudonymise": policy.Pseudonymise, "record": policy.Record}[f.Results],
+		Arguments:   map[string]policy.Effect{"deny": policy.Deny, "ask": policy.Ask, "record": policy.Allow}[f.Arguments],
+		Digest:      f.Digest(),
+	}
+	for name, r := range f.Roles {
+		clearance, err := ifc.ParseConfidentiality(r.Clearance)
+		if err != nil {
+			return o, fmt.Errorf("role %q: %w", name, err)
+		}
+		role := policy.Role{Clearance: clearance}
+		for _, p := range r.Allow {
+			role.Allow = append(role.Allow, policy.Patterns(p))
+		}
+		for _, p := range r.Deny {
+			role.Deny = append(role.Deny, policy.Patterns(p))
+		}
+		o.Roles[name] = role
+	}
+	return o, nil
+}

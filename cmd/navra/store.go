@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"navra/internal/auth/token"
+	"navra/internal/blackbox"
+	"navra/internal/config"
+	"navra/internal/store"
+	"navra/internal/store/sqlite"
+)
+
+// storeFlags say which database a command works on: the one named, else the configuration's, else the default.
+type storeFlags struct{ config, store string }
+
+func (o *storeFlags) add(c *cobra.Command) {
+	c.PersistentFlags().StringVarP(&o.config, "config", "c", "", "take the database of this configuration file")
+	c.PersistentFlags().StringVar(&o.store, "store", "", "the database file; default: in your state folder")
+}
+
+func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (*sqlite.DB, *config.File, error) {
+	path := o.store
+	var f *config.File
+	var err error
+	if o.config != "" {
+		if f, err = config.Load(o.config); err != nil {
+			return nil, nil, err
+		}
+		if path == "" {
+			path = f.Store
+		}
+	}
+	if path == "" {
+		if path, err = defaultStore(); err != nil {
+			return nil, nil, err
+		}
+	}
+	db, err := sqlite.Open(ctx, path, sqlite.Options{Logger: logger(s, false), ReadOnly: readOnly})
+	return db, f, err
+}
+
+func tokenCmd(s std) *cobra.Command {
+	var o storeFlags
+	c := &cobra.Command{Use: "token", Short: "Make, list and revoke the tokens that agents show"}
+	o.add(c)
+	var life string
+	create := &cobra.Command{
+		Use: "create PRINCIPAL", Short: "Make a token for a principal; it is shown once", Example: "  navra token create claude --expires 90d", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return createToken(cmd.Context(), s, o, args[0], life) },
+	}
+	create.Flags().StringVar(&life, "expires", "", "how long it is good for, such as 90d or 12h; default: until it is revoked")
+	list := &cobra.Command{
+		Use: "list", Short: "List tokens, without the tokens themselves", Example: "  navra token list", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return listTokens(cmd.Context(), s, o) },
+	}
+	revoke := &cobra.Command{
+		Use: "revoke ID", Short: "Revoke a token at once", Example: "  navra token revoke 1a2b3c4d", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, _, err := o.open(cmd.Context(), s, false)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if err := db.RevokeToken(cmd.Context(), args[0], time.Now()); errors.Is(err, store.ErrNotFound) {
+				return fmt.Errorf("there is no token %q; see navra token list", args[0])
+			} else if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "token %s is revoked\n", args[0])
+			return err
+		},
+	}
+	c.AddCommand(create, list, revoke)
+	return c
+}
+
+func createToken(ctx context.Context, s std, o storeFlags, principal, life string) error {
+	var expires time.Time
+	if life != "" {
+		d, err := parseLife(life)
+		if err != nil {
+			return usageError{err}
+		}
+		expires = time.Now().Add(d)
+	}
+	db, f, err := o.open(ctx, s, false)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if f != nil {
+		if _, ok := f.Principals[principal]; !ok {
+			return fmt.Errorf("%s names no principal %q: add it under principals, with its roles", f.Path, principal)
+		}
+	}
+	secret, t := token.New(principal, time.Now(), expires)
+	if err := db.AddToken(ctx, t); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "token %s for %s; it is not shown again:\n", t.ID, principal)
+	_, err = fmt.Fprintln(s.out, secret.Reveal())
+	return err
+}
+
+func parseLife(text string) (time.Duration, error) {
+	bad := fmt.Errorf("--expires %q is no duration such as 90d or 12h", text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n <= 0 || n > 36500 {
+			return 0, bad
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, bad
+	}
+	return d, nil
+}
+
+func listTokens(ctx context.Context, s std, o storeFlags) error {
+	db, _, err := o.open(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	all, err := db.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tPRINCIPAL\tCREATED\tEXPIRES\tSTATE")
+	for _, t := range all {
+		state, expires := "valid", "never"
+		if !t.Expires.IsZero() {
+			expires = t.Expires.Local().Format(time.DateTime)
+		}
+		switch {
+		case !t.Revoked.IsZero():
+			state = "revoked " + t.Revoked.Local().Format(time.DateTime)
+		case !t.Valid(time.Now()):
+			state = "expired"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Principal, t.Created.Local().Format(time.DateTime), expires, state)
+	}
+	return w.Flush()
+}
+
+func blackboxCmd(s std) *cobra.Command {
+	var o storeFlags
+	c := &cobra.Command{Use: "blackbox", Short: "Read and verify what was recorded"}
+	o.add(c)
+	verify := &cobra.Command{
+		Use: "verify", Short: "Check that no entry was edited, removed, inserted or reordered", Example: "  navra blackbox verify", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, _, err := o.open(cmd.Context(), s, true)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			rep, err := db.Verify(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !rep.OK() {
+				return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it are good)", rep.At, rep.Problem, rep.Entries)
+			}
+			_, err = fmt.Fprintf(s.out, "whole: %d entries, head %s\n", rep.Entries, hex.EncodeToString(rep.Head[:]))
+			return err
+		},
+	}
+	var n int
+	var asJSON bool
+	list := &cobra.Command{
+		Use: "list", Short: "List the newest entries", Example: "  navra blackbox list -n 50\n  navra blackbox list --json | jq .reason", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return listEntries(cmd.Context(), s, o, n, asJSON) },
+	}
+	list.Flags().IntVarP(&n, "number", "n", 20, "how many; 0 for all")
+	list.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line, as recorded")
+	c.AddCommand(list, verify)
+	return c
+}
+
+func listEntries(ctx context.Context, s std, o storeFlags, n int, asJSON bool) error {
+	db, _, err := o.open(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	last, err := db.Last(ctx)
+	if err != nil {
+		return err
+	}
+	from := blackbox.Seq(1)
+	if n > 0 && last > blackbox.Seq(n) {
+		from = last - blackbox.Seq(n) + 1
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	if !asJSON {
+		fmt.Fprintln(w, "SEQ\tTIME\tKIND\tPRINCIPAL\tMETHOD\tTARGET\tVERDICT\tSTAGE\tOUTCOME\tREASON")
+	}
+	for row, err := range db.Rows(ctx, from) {
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if _, err := fmt.Fprintf(s.out, "%s\n", row.Encoded); err != nil {
+				return err
+			}
+			continue
+		}
+		e, err := blackbox.Decode(row.Encoded)
+		if err != nil {
+			fmt.Fprintf(w, "%d\t(%v; run navra blackbox verify)\n", row.Seq, err)
+			continue
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Seq, e.Time.Local().Format("01-02 15:04:05.000"), e.Kind, plain(e.Principal), plain(e.Method), plain(e.Target), e.Verdict, e.Stage, e.Outcome, plain(e.Reason))
+	}
+	return w.Flush()
+}
+
+// plain shows text that others chose on a terminal: escaped, in one line, not longer than a line.
+func plain(text string) string {
+	b, _ := json.Marshal(text)
+	out := strings.Trim(string(b), `"`)
+	if r := []rune(out); len(r) > 100 {
+		return string(r[:100]) + "…"
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package catalogue
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// A Snapshot is all that one principal's upstreams offer. It is never written after it was made.
+type Snapshot struct {
+	items    map[mcp.Topic][]Item // sorted by public name
+	byPublic map[mcp.Topic]map[string]Item
+	Left     []Left
+	listings map[string]Listing
+}
+
+// Find returns the item of a topic under its public name or URI.
+func (s *Snapshot) Find(topic mcp.Topic, public string) (Item, bool) {
+	it, ok := s.byPublic[topic][public]
+	return it, ok
+}
+
+// Items returns all of a topic, sorted by public name.
+func (s *Snapshot) Items(topic mcp.Topic) []Item { return s.items[topic] }
+
+// Listing returns what one upstream said of itself, and whether that is known.
+func (s *Snapshot) Listing(upstream string) (Listing, bool) {
+	l, ok := s.listings[upstream]
+	return l, ok
+}
+
+// A Book holds the snapshots, one for each principal: what an upstream lists for one is never shown to another. Its
+// methods may be called concurrently.
+type Book struct {
+	upstreams []*Upstream // in the operator's order
+
+	mu    sync.Mutex
+	pages map[string]*Snapshot // by principal; guarded by mu
+}
+
+// NewBook returns a book of the operator's upstreams.
+func NewBook(upstreams []*Upstream) *Book {
+	return &Book{upstreams: upstreams, pages: map[string]*Snapshot{}}
+}
+
+// Upstreams returns the operator's upstreams, in order.
+func (b *Book) Upstreams() []*Upstream { return b.upstreams }
+
+// Upstream returns the one of that name, or nil.
+func (b *Book) Upstream(name string) *Upstream {
+	if i := slices.IndexFunc(b.upstreams, func(u *Upstream) bool { return u.Name == name }); i >= 0 {
+		return b.upstreams[i]
+	}
+	return nil
+}
+
+// For returns the principal's snapshot; an empty one where nothing is installed.
+func (b *Book) For(principal string) *Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s, ok := b.pages[principal]; ok {
+		return s
+	}
+	return &Snapshot{}
+}
+
+// Install puts a listing in the place of what the principal's upstream listed before, and reports which topics a client
+// may now see differently.
+func (b *Book) Install(principal, upstream string, l Listing) (changed []mcp.Topic) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.pages[principal]
+	if old == nil {
+		old = &Snapshot{}
+	}
+	listings := map[string]Listing{upstream: l}
+	for name, was := range old.listings {
+		if name != upstream {
+			listings[name] = was
+		}
+	}
+	s := b.build(listings)
+	b.pages[principal] = s
+	for _, t := range []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource} {
+		if !slices.EqualFunc(old.items[t], s.items[t], func(x, y Item) bool {
+			return x.Upstream == y.Upstream && x.Public == y.Public && string(x.Definition) == string(y.Definition)
+		}) {
+			changed = append(changed, t)
+		}
+	}
+	return changed
+}
+
+// build joins listings into a snapshot. Where two items would have the same public name, or names that hosts spell alike, the one of the upstream
+// that stands first keeps it; the other is held back, so that a newcomer never gets another's calls.
+func (b *Book) build(listings map[string]Listing) *Snapshot {
+	s := &Snapshot{items: map[mcp.Topic][]Item{}, byPublic: map[mcp.Topic]map[string]Item{}, listings: listings}
+	for _, u := range b.upstreams {
+		l, ok := listings[u.Name]
+		if !ok {
+			continue
+		}
+		items, left := l.items(u)
+		s.Left = append(s.Left, left...)
+		for _, it := range items {
+			if s.byPublic[it.Topic] == nil {
+				s.byPublic[it.Topic] = map[string]Item{}
+			}
+			if first, taken := s.byPublic[it.Topic][it.Public]; taken {
+				s.Left = append(s.Left, Left{u.Name, it.Name, "its public name " + it.Public + " is taken by " + first.Canonical()})
+				continue
+			}
+			s.byPublic[it.Topic][it.Public] = it
+			s.items[it.Topic] = append(s.items[it.Topic], it)
+		}
+	}
+	for _, items := range s.items {
+		slices.SortFunc(items, func(x, y Item) int { return cmp.Compare(x.Public, y.Public) })
+	}
+	return s
+}
+
+// Capabilities returns which of tools, prompts and resources any of the principal's upstreams has; all of them as long as an
+// upstream has not been heard of.
+func (b *Book) Capabilities(principal string) map[mcp.Topic]bool {
+	s := b.For(principal)
+	out := map[mcp.Topic]bool{}
+	for _, u := range b.upstreams {
+		l, heard := s.listings[u.Name]
+		for t, name := range map[mcp.Topic]string{mcp.Tool: "tools", mcp.Prompt: "prompts", mcp.Resource: "resources"} {
+			if _, has := l.Capabilities.Get(name); has || !heard {
+				out[t] = true
+			}
+		}
+	}
+	return out
+}
+
+// Instructions joins what the principal's upstreams say to the model of themselves.
+func (s *Snapshot) Instructions(upstreams []*Upstream) string {
+	var parts []string
+	for _, u := range upstreams {
+		if l := s.listings[u.Name]; l.Instructions != "" {
+			parts = append(parts, l.Instructions)
+		}
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// Definitions returns the public definitions of items.
+func Definitions(items []Item) []jsonrpc.Raw {
+	out := make([]jsonrpc.Raw, len(items))
+	for i, it := range items {
+		out[i] = it.Definition
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package catalogue
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+func tool(name string) jsonrpc.Raw {
+	return new(jsonrpc.Object).Text("name", name).Raw("inputSchema", jsonrpc.Raw(`{"type":"object"}`)).Done()
+}
+
+func tools(names ...string) (l Listing) {
+	for _, n := range names {
+		l.Tools = append(l.Tools, tool(n))
+	}
+	return l
+}
+
+func TestPublicNames(t *testing.T) {
+	legal := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	names := []string{"echo", "coding.start", "coding_start", "a/b", "a b", "a_b", "a-b", "名", "字", "navra_x", strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 300), strings.Repeat("x", 299) + "y"}
+	for _, u := range []*Upstream{{Name: "files", Bare: true}, {Name: "customer_internal_jira_onprem"}} {
+		seen := map[string]string{}
+		for _, n := range names {
+			got := publicName(u, n)
+			if !legal.MatchString(got) || !u.Bare && len(got) > maxPrefixedName || strings.HasPrefix(got, reserved) {
+				t.Errorf("publicName(%s, %.20q) = %q, not legal", u.Name, n, got)
+			}
+			if other, twice := seen[got]; twice {
+				t.Errorf("publicName maps both %.20q and %.20q to %q", n, other, got)
+			}
+			seen[got] = n
+			if again := publicName(u, n); again != got {
+				t.Errorf("publicName(%.20q) = %q, then %q", n, got, again)
+			}
+		}
+	}
+	if got := publicName(&Upstream{Name: "files"}, "read_file"); got != "files__read_file" {
+		t.Errorf("publicName = %q, want files__read_file", got)
+	}
+}
+
+func TestBookLeavesOutSingly(t *testing.T) {
+	files := &Upstream{Name: "files"}
+	l := tools("ok", "ok", "")
+	l.Tools = append(l.Tools, jsonrpc.Raw(`{"name":"noschema"}`), jsonrpc.Raw(`{"name":"badschema","inputSchema":{"type":"string"}}`), tool("last"))
+	b := NewBook([]*Upstream{files})
+	if changed := b.Install("ann", "files", l); len(changed) != 1 || changed[0] != mcp.Tool {
+		t.Errorf("Install = %v, want tools", changed)
+	}
+	var got []string
+	for _, it := range b.For("ann").Items(mcp.Tool) {
+		got = append(got, it.Public)
+	}
+	if diff := cmp.Diff([]string{"files__last", "files__ok"}, got); diff != "" {
+		t.Errorf("public tools (-want +got):\n%s", diff)
+	}
+	if n := len(b.For("ann").Left); n != 4 {
+		t.Errorf("%d left out, want 4: %v", n, b.For("ann").Left)
+	}
+	if again := b.Install("ann", "files", l); len(again) != 0 {
+		t.Errorf("the same listing changed %v", again)
+	}
+}
+
+func TestBookKeepsPrincipalsApart(t *testing.T) {
+	b := NewBook([]*Upstream{{Name: "files"}})
+	b.Install("ann", "files", tools("hers"))
+	if _, ok := b.For("bob").Find(mcp.Tool, "files__hers"); ok {
+		t.Error("bob finds what was listed for ann")
+	}
+}
+
+func TestCollisionsHoldTheNewcomerBack(t *testing.T) {
+	b := NewBook([]*Upstream{{Name: "a", Bare: true}, {Name: "b", Bare: true}})
+	b.Install("ann", "b", tools("execute_sql", "other"))
+	b.Install("ann", "a", tools("execute_sql"))
+	it, ok := b.For("ann").Find(mcp.Tool, "execute_sql")
+	if !ok || it.Upstream.Name != "a" {
+		t.Errorf("execute_sql belongs to %v, want a: the one that stands first", it.Upstream)
+	}
+	if n := len(b.For("ann").Items(mcp.Tool)); n != 2 {
+		t.Errorf("%d tools, want 2", n)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	u := &Upstream{Name: "u", Classes: map[string]ifc.Class{"send": ifc.Egress}}
+	asks := func(arg string) jsonrpc.Raw {
+		return new(jsonrpc.Object).Text("name", "p").Raw("arguments", jsonrpc.Array(new(jsonrpc.Object).Text("name", arg).Done())).Done()
+	}
+	for _, tt := range []struct {
+		topic mcp.Topic
+		name  string
+		def   jsonrpc.Raw
+		want  ifc.Class
+	}{
+		{mcp.Tool, "send", tool("send"), ifc.Egress},
+		{mcp.Tool, "else", jsonrpc.Raw(`{"annotations":{"readOnlyHint":true}}`), ifc.Unclassified}, // a hint of the upstream's sets nothing
+		{mcp.Prompt, "p", asks("topic"), ifc.Read},
+		{mcp.Prompt, "p", asks("repoUrl"), ifc.Egress},
+		{mcp.Prompt, "p", asks("hostname"), ifc.Egress},
+		{mcp.Resource, "file:///x", nil, ifc.Read},
+	} {
+		if got := classOf(u, tt.topic, tt.name, tt.def); got != tt.want {
+			t.Errorf("classOf(%v, %s, %s) = %v, want %v", tt.topic, tt.name, tt.def, got, tt.want)
+		}
+	}
+}
+
+func TestListingRoundTrip(t *testing.T) {
+	l := tools("a", "b")
+	l.Version, l.Capabilities, l.Instructions = mcp.V20251125, jsonrpc.Raw(`{"tools":{}}`), "be kind"
+	l.Resources = []jsonrpc.Raw{jsonrpc.Raw(`{"uri":"x://y"}`)}
+	got, err := Decode(l.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(l, got); diff != "" {
+		t.Errorf("Decode(Encode) (-want +got):\n%s", diff)
+	}
+	if _, err := Decode([]byte("{")); err == nil {
+		t.Error("a damaged listing is read")
+	}
+}

@@ -1,0 +1,101 @@
+package catalogue
+
+import (
+	"fmt"
+
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// A Listing is what one upstream said of itself to one principal: its handshake and its complete lists, as released.
+// It is never written after it was made. The zero Listing offers nothing.
+type Listing struct {
+	Version      mcp.Version
+	Capabilities jsonrpc.Raw
+	Instructions string
+	Tools        []jsonrpc.Raw
+	Prompts      []jsonrpc.Raw
+	Resources    []jsonrpc.Raw
+}
+
+// Encode writes l for the store.
+func (l Listing) Encode() []byte {
+	o := new(jsonrpc.Object).Text("version", string(l.Version)).Raw("capabilities", l.Capabilities).Text("instructions", l.Instructions)
+	o.Raw("tools", jsonrpc.Array(l.Tools...)).Raw("prompts", jsonrpc.Array(l.Prompts...)).Raw("resources", jsonrpc.Array(l.Resources...))
+	return o.Done()
+}
+
+// Decode reads what Encode wrote.
+func Decode(b []byte) (Listing, error) {
+	v, err := jsonrpc.ParseValue(b)
+	if err != nil {
+		return Listing{}, fmt.Errorf("kept catalogue: %w", err)
+	}
+	text := func(name string) string {
+		raw, _ := v.Get(name)
+		s, _ := raw.Text()
+		return s
+	}
+	list := func(name string) (out []jsonrpc.Raw) {
+		raw, _ := v.Get(name)
+		for e := range raw.Elements() {
+			out = append(out, e)
+		}
+		return out
+	}
+	l := Listing{Version: mcp.Version(text("version")), Instructions: text("instructions")}
+	l.Capabilities, _ = v.Get("capabilities")
+	l.Tools, l.Prompts, l.Resources = list("tools"), list("prompts"), list("resources")
+	return l, nil
+}
+
+// A Left is a definition that was left out, and why.
+type Left struct {
+	Upstream, Name, Why string
+}
+
+// items turns l into items of u. Definitions that hosts could not use are left out singly: hosts else drop all of that
+// server's tools.
+func (l Listing) items(u *Upstream) (items []Item, left []Left) {
+	for _, kind := range []struct {
+		topic mcp.Topic
+		key   string
+		defs  []jsonrpc.Raw
+	}{{mcp.Tool, "name", l.Tools}, {mcp.Prompt, "name", l.Prompts}, {mcp.Resource, "uri", l.Resources}} {
+		seen := map[string]bool{}
+		for _, def := range kind.defs {
+			raw, _ := def.Get(kind.key)
+			name, _ := raw.Text()
+			if why := invalid(kind.topic, name, def, seen, len(seen)); why != "" {
+				left = append(left, Left{u.Name, name, why})
+				continue
+			}
+			seen[name] = true
+			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def}
+			if kind.topic != mcp.Resource {
+				it.Public = publicName(u, name)
+				it.Definition = def.With("name", jsonrpc.Quote(it.Public))
+			}
+			items = append(items, it)
+		}
+	}
+	return items, left
+}
+
+func invalid(topic mcp.Topic, name string, def jsonrpc.Raw, seen map[string]bool, n int) string {
+	switch {
+	case name == "":
+		return "it has no name"
+	case seen[name]:
+		return "its name is given twice"
+	case n >= maxItems:
+		return fmt.Sprintf("the list has more than %d items", maxItems)
+	}
+	if topic == mcp.Tool {
+		kind, _ := def.Get("inputSchema", "type")
+		if s, _ := kind.Text(); s != "object" {
+			return `its inputSchema is missing or not of type "object"`
+		}
+	}
+	return ""
+}

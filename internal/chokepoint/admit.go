@@ -1,0 +1,170 @@
+package chokepoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"navra/internal/blackbox"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+	"navra/internal/scope"
+)
+
+// An Ask is a call that needs a person's word before it may go on. It was recorded as such; Refusal is what the client is
+// answered where nobody gives it.
+type Ask struct {
+	Reason  string
+	Refusal *Refusal
+}
+
+// Admit judges a client's request on its way to an upstream. Exactly one of the three is set: a message to send, an ask, or
+// an error, which is a *Refusal that holds the answer to the client.
+func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, error) {
+	x, bad := p.arrive(from)
+	c := &clearance{by: p, from: from, method: from.In.Msg.Method, open: x.open}
+	if x.pre == nil && x.facts.Topic.Crosses() {
+		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
+		c.id = jsonrpc.IntID(p.next.Add(1))
+	} else {
+		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
+	}
+	if err := p.pass(ctx, &x); err != nil {
+		return ToUpstream{}, nil, p.deny(from, &x, NotSent)
+	}
+	switch {
+	case bad != nil:
+		bad.Msg.ID = from.In.Msg.ID
+		return ToUpstream{}, nil, bad
+	case x.verdict.Denies():
+		return ToUpstream{}, nil, p.deny(from, &x, NotSent)
+	case x.verdict.Asks():
+		return ToUpstream{}, &Ask{Reason: x.verdict.Reason, Refusal: p.deny(from, &x, NotSent)}, nil
+	}
+	if c.id.IsZero() {
+		c.id = from.In.Msg.ID // navra answers itself, under the client's id
+	}
+	c.token, _ = from.In.Msg.Params.Get("_meta", "progressToken")
+	c.body = jsonrpc.Message{ID: c.id, Method: c.method, Params: c.outgoing(x.final)}.Append(nil)
+	c.x, c.seq = x, x.entry.Seq
+	if c.lane.upstream != Self {
+		c.sent = x.body
+	}
+	c.x.body, c.x.final = nil, nil
+	return ToUpstream{c}, nil, nil
+}
+
+// Notify judges and records a client's notification, or a response that answers nothing. None of them crosses: navra acts on those it
+// knows (initialized, cancelled) and drops the rest. It reports whether navra may act on it.
+func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
+	x := p.begin(from)
+	x.entry.Kind = blackbox.Notification
+	x.body = from.In.Msg.Params
+	v := policy.Denied(policy.StageMessage, "it is dropped: nothing here takes it")
+	if m := from.In.Msg.Method; !from.Who.IsZero() && (m == mcp.Initialized || m == mcp.Cancelled) {
+		v = policy.Allowed(policy.StageMessage)
+	}
+	x.pre = &v
+	x.open = scope.Opening{}
+	return p.pass(ctx, &x) == nil && x.verdict.Permits()
+}
+
+// arrive resolves what a client's request is about. Where that fails, the refusal says what the client is to be answered.
+func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
+	x := p.begin(from)
+	subject, refusal := p.subject(from)
+	x.facts.Topic, x.entry.Target = subject.Topic, subject.Name
+	if refusal == nil && subject.Topic.Crosses() {
+		it, ok := p.book.For(from.Who.Name()).Find(subject.Topic, subject.Name)
+		if ok {
+			x.facts.Item = it
+			x.entry.Upstream, x.entry.Target = it.Upstream.Name, it.Canonical()
+			x.label = it.Label()
+			x.body = params(from.In.Msg, it)
+		} else {
+			refusal = unknownName(from, subject)
+		}
+	}
+	if refusal != nil {
+		v := policy.Denied(policy.StageMessage, refusal.Msg.Error.Message)
+		x.pre, x.body = &v, from.In.Msg.Params
+		x.open = scope.Opening{}
+		return x, refusal
+	}
+	if !subject.Topic.Crosses() {
+		x.entry.Upstream, x.body, x.open = Self, from.In.Msg.Params, scope.Opening{}
+	}
+	return x, nil
+}
+
+// subject says what a message is about, or how it is refused.
+func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
+	m := from.In.Msg
+	switch {
+	case from.In.Fault != nil && (m.Method == "" || mcp.IsMethod(m.Method)): // else its method is the first thing wrong with it
+		return mcp.Subject{}, faulty(from)
+	case from.Refused != nil:
+		return mcp.Subject{}, refusedAs(from.Refused.Status, from.Refused.Err)
+	}
+	s, bad := mcp.SubjectOf(m, from.Version)
+	if bad != nil {
+		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)
+	}
+	if _, has := m.Params.Get("requestState"); has && from.Version.Stateless() && s.Topic.Crosses() {
+		return s, refusedAs(400, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown or expired requestState"})
+	}
+	return s, nil
+}
+
+// begin fills in what is known of a client's message before anything is judged.
+func (p *Chokepoint) begin(from Peer) Crossing {
+	x := Crossing{way: toUpstream, began: p.now(), open: opening(from)}
+	x.facts.Who = from.Who
+	x.entry = blackbox.Entry{
+		Kind: blackbox.Request, Ref: blackbox.NewRef(), Principal: from.Who.Name(), Auth: from.Who.Method(),
+		Scope: string(x.open.ID), Transport: string(from.In.Transport), Version: string(from.Version),
+		Method: from.In.Msg.Method, RequestID: from.In.Msg.ID.String(),
+	}
+	if from.Session != "" {
+		sum := sha256.Sum256([]byte(from.Session))
+		x.entry.Session = hex.EncodeToString(sum[:8])
+	}
+	return x
+}
+
+// lane names the connection that a peer's calls to an upstream use.
+func (p *Chokepoint) lane(from Peer, upstream string) Lane {
+	l := Lane{upstream: upstream, principal: from.Who.Name()}
+	if !from.Version.Stateless() {
+		l.session = from.Session
+	}
+	return l
+}
+
+// Lanes returns the connections that a peer may come to use, in the operator's order: none for a principal without a role.
+func (p *Chokepoint) Lanes(from Peer) []Lane {
+	if len(from.Who.Roles()) == 0 {
+		return nil
+	}
+	var out []Lane
+	for _, u := range p.book.Upstreams() {
+		out = append(out, p.lane(from, u.Name))
+	}
+	return out
+}
+
+// opening derives the scope that a peer's calls gather taint in: the host's conversation, else the host process, else the
+// user, over stdio; the principal elsewhere.
+func opening(from Peer) scope.Opening {
+	h := from.In.Host
+	switch {
+	case from.In.Transport != mcp.Stdio:
+		return scope.Opening{ID: scope.ID("principal/" + from.Who.Name())}
+	case h.Conversation != "":
+		return scope.Opening{ID: scope.ID("conversation/" + h.User + "/" + h.Conversation), Lasting: true}
+	case h.Process != "":
+		return scope.Opening{ID: scope.ID("process/" + h.User + "/" + h.Process), Lineage: h.User + " " + h.Folder}
+	}
+	return scope.Opening{ID: scope.ID("user/" + h.User)}
+}

@@ -1,0 +1,210 @@
+// Package chokepoint is the gateway's reference monitor: every message that crosses between a client and an upstream, in
+// either direction, is resolved, judged, labelled, filtered and recorded here, in one straight pipeline. What it hands out
+// is the only thing an upstream accepts, and what an upstream yields only it can open. It keeps no connection and waits for no person.
+package chokepoint
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"navra/internal/blackbox"
+	"navra/internal/catalogue"
+	"navra/internal/filter"
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/policy"
+	"navra/internal/scope"
+	"navra/internal/seal"
+	"navra/internal/store"
+)
+
+// ErrUncleared reports a message that this chokepoint did not clear, or that was sent or opened before.
+var ErrUncleared = errors.New("message not cleared")
+
+// Options are the parts of a Chokepoint. Policy, Filter, Store, Catalogue, Vault and Logger are required.
+type Options struct {
+	Policy    *policy.Policy
+	Filter    *filter.Set
+	Store     store.Store
+	Catalogue *catalogue.Book
+	Vault     seal.Sealer // seals the values behind placeholders
+	Logger    *slog.Logger
+	Version   string           // of navra, for handshakes
+	Now       func() time.Time // nil: time.Now
+	// Observe, where set, hears how long each stage took and how each crossing ended.
+	Observe func(stage policy.Stage, took time.Duration, effect policy.Effect)
+}
+
+// A Chokepoint judges and records every crossing. Its methods may be called concurrently.
+type Chokepoint struct {
+	policy  atomic.Pointer[policy.Policy]
+	filter  *filter.Set
+	store   store.Store
+	book    *catalogue.Book
+	vault   seal.Sealer
+	log     *slog.Logger
+	version string
+	now     func() time.Time
+	observe func(policy.Stage, time.Duration, policy.Effect)
+	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
+
+	mu    sync.Mutex
+	heard map[Lane]map[string]int64 // notifications that upstreams started, by method; guarded by mu
+	known map[string]bool           // principals whose kept catalogues were recalled; guarded by mu
+}
+
+// New returns a chokepoint. It panics if a required part is missing: a gateway without one of them is no gateway.
+func New(o Options) *Chokepoint {
+	if o.Policy == nil || o.Filter == nil || o.Store == nil || o.Catalogue == nil || o.Logger == nil {
+		panic("chokepoint: a part is missing")
+	}
+	p := &Chokepoint{
+		filter: o.Filter, store: o.Store, book: o.Catalogue, vault: o.Vault, log: o.Logger, version: o.Version,
+		now: o.Now, observe: o.Observe, heard: map[Lane]map[string]int64{}, known: map[string]bool{},
+	}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	p.policy.Store(o.Policy)
+	return p
+}
+
+// A Direction is which way a crossing goes. The zero Direction is refused.
+type Direction uint8
+
+const (
+	toUpstream Direction = iota + 1
+	toClient
+)
+
+// A Crossing is one message on its way across, in either direction, with all that is judged about it.
+type Crossing struct {
+	way   Direction
+	facts policy.Facts
+	open  scope.Opening // zero ID: nothing is gathered over this message
+	scope scope.Scope
+	entry blackbox.Entry
+	pre   *policy.Verdict // decided before the pipeline: no message, unknown method
+	role  string          // that permitted the request, for the way back
+	label ifc.Label       // of what comes back
+
+	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
+	final    jsonrpc.Raw     // what goes on
+	paths    func() []string // canonical paths that the request named; on the way back
+	found    []secret
+	seal     *blackbox.Payload // of body, for the entry
+	resolved policy.Verdict
+	failed   error // of the filter
+	verdict  policy.Verdict
+	began    time.Time
+}
+
+// pass judges one crossing and records the outcome. Every exit goes through record: what is not recorded did not pass.
+// A verdict counts only for the scope it was judged on; else it is judged again, the third time inside the commit.
+func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
+	if x.open.ID != "" {
+		s, err := p.store.Scope(ctx, x.open)
+		if err != nil {
+			return p.unrecorded(x, err)
+		}
+		x.scope = s
+	}
+	p.settle(ctx, x)
+	for try := 0; ; try++ {
+		x.verdict = p.judge(x)
+		err := p.record(ctx, x, try == 2)
+		if !errors.Is(err, store.ErrStale) {
+			return p.unrecorded(x, err)
+		}
+		if x.scope, err = p.store.Scope(ctx, x.open); err != nil {
+			return p.unrecorded(x, err)
+		}
+	}
+}
+
+// unrecorded turns a failure to record into a denial; nil stays nil.
+func (p *Chokepoint) unrecorded(x *Crossing, err error) error {
+	if err == nil {
+		if p.observe != nil {
+			p.observe(policy.StageRecord, p.now().Sub(x.began), x.verdict.Effect)
+		}
+		return nil
+	}
+	p.log.Error("crossing could not be recorded, so it is denied", "method", x.entry.Method, "upstream", x.entry.Upstream, "err", err)
+	x.verdict = policy.Denied(policy.StageRecord, "it could not be recorded in the blackbox")
+	return err
+}
+
+// judge is the pipeline: one straight function, every step of which can deny alone. What varies (rules, detectors) varies inside a step.
+func (p *Chokepoint) judge(x *Crossing) policy.Verdict {
+	if x.pre != nil {
+		return *x.pre
+	}
+	pol := p.policy.Load()
+	v := p.name(pol, x)
+	if v.Denies() { // who may touch this at all: before megabytes are read. An ask goes on: entry and approver must see redacted text
+		return v
+	}
+	v = v.And(x.resolved).AndErr(policy.StageFilter, x.failed)
+	v = v.And(p.content(pol, x))
+	return v.And(p.flow(pol, x, v.Role))
+}
+
+func (p *Chokepoint) name(pol *policy.Policy, x *Crossing) policy.Verdict {
+	if x.way == toClient {
+		return policy.Verdict{Effect: policy.Allow, Stage: policy.StageName, Role: x.role} // the request was judged
+	}
+	return pol.Name(x.facts)
+}
+
+func (p *Chokepoint) content(pol *policy.Policy, x *Crossing) policy.Verdict {
+	if x.way == toUpstream {
+		known := make([]policy.Known, len(x.found))
+		for i, s := range x.found {
+			known[i] = policy.Known{Kind: s.Kind, From: s.from}
+		}
+		return pol.Content(x.facts, known)
+	}
+	if len(x.found) > 0 && pol.Results() == policy.DenyResult {
+		return policy.Denied(policy.StageContent, "the result carries a secret ("+x.found[0].Kind+")")
+	}
+	return policy.Allowed(policy.StageContent)
+}
+
+func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.Verdict {
+	x.facts.Label = x.scope.Label
+	switch {
+	case x.open.ID == "":
+		return policy.Allowed(policy.StageFlow) // nothing is gathered: navra's own words
+	case x.way == toUpstream:
+		return pol.Flow(x.facts, role)
+	default:
+		return pol.Above(x.label, role)
+	}
+}
+
+// settle does once what does not depend on the scope's label: references are replaced, text is filtered.
+func (p *Chokepoint) settle(ctx context.Context, x *Crossing) {
+	x.final, x.resolved = x.body, policy.Allowed(policy.StageResolve)
+	if x.pre != nil || x.body == nil || x.open.ID == "" || p.name(p.policy.Load(), x).Denies() {
+		return // nothing crosses, or navra's own words, which were looked through when they were read
+	}
+	start := p.now()
+	if x.way == toUpstream {
+		x.resolved = p.putBack(ctx, x)
+		x.took(policy.StageResolve, p.now().Sub(start))
+		start = p.now()
+		x.failed = p.examine(ctx, x)
+	} else {
+		x.failed = p.conceal(ctx, x)
+	}
+	x.took(policy.StageFilter, p.now().Sub(start))
+}
+
+func (x *Crossing) took(stage policy.Stage, d time.Duration) {
+	x.entry.Durations = append(x.entry.Durations, blackbox.Count{Name: string(stage), N: d.Microseconds()})
+}

@@ -1,0 +1,197 @@
+package chokepoint
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"navra/internal/auth"
+	"navra/internal/blackbox"
+	"navra/internal/filter"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+	"navra/internal/scope"
+)
+
+// Navra is the principal of navra's own messages.
+const Navra = "navra"
+
+// own admits one of navra's own messages. Its bytes are made here, from constants, configuration and what was admitted or released
+// before; no caller hands any in.
+func (p *Chokepoint) own(ctx context.Context, l Lane, id jsonrpc.ID, method string, params jsonrpc.Raw, v *Visit) (ToUpstream, error) {
+	x := p.beginOwn(l, method)
+	x.body = params
+	if err := p.pass(ctx, &x); err != nil {
+		return ToUpstream{}, fmt.Errorf("record %s: %w", method, err)
+	}
+	c := &clearance{by: p, lane: l, id: id, method: method, visit: v, seq: x.entry.Seq}
+	c.body = jsonrpc.Message{ID: id, Method: method, Params: x.final}.Append(nil)
+	c.x = x
+	return ToUpstream{c}, nil
+}
+
+func (p *Chokepoint) beginOwn(l Lane, method string) Crossing {
+	v := policy.Allowed(policy.StageName)
+	x := Crossing{way: toUpstream, began: p.now(), pre: &v}
+	x.facts.Who = auth.Self()
+	x.facts.Item.Upstream = p.book.Upstream(l.upstream)
+	x.entry = blackbox.Entry{Kind: blackbox.Own, Ref: blackbox.NewRef(), Principal: Navra, Auth: Navra, Upstream: l.upstream, Method: method}
+	return x
+}
+
+// AdmitCancel makes the cancellation of a message that was sent: its id alone, without the client's reason.
+func (p *Chokepoint) AdmitCancel(ctx context.Context, m ToUpstream) (ToUpstream, error) {
+	if m.c == nil || m.c.by != p || !m.c.spent.Load() || m.c.lane.upstream == Self {
+		return ToUpstream{}, ErrUncleared
+	}
+	params := new(jsonrpc.Object).Raw("requestId", m.c.id.Raw()).Done()
+	return p.own(ctx, m.c.lane, jsonrpc.ID{}, mcp.Cancelled, params, nil)
+}
+
+// AdmitReply judges and records a request that an upstream started, and makes navra's own answer to it: ping is answered,
+// roots/list where the operator gave the upstream a root, and everything else is refused as a method that is not there.
+func (p *Chokepoint) AdmitReply(ctx context.Context, in FromUpstream) (ToUpstream, error) {
+	if in.by != p || in.kind != unsolicited || in.msg.Kind() != jsonrpc.Request {
+		return ToUpstream{}, ErrUncleared
+	}
+	reply := jsonrpc.Message{ID: in.msg.ID}
+	v := policy.Allowed(policy.StageName)
+	u := p.book.Upstream(in.lane.upstream)
+	switch {
+	case in.msg.Method == mcp.Ping:
+		reply.Result = jsonrpc.Raw("{}")
+	case in.msg.Method == mcp.RootsList && u.Root != "":
+		reply.Result = new(jsonrpc.Object).Raw("roots", jsonrpc.Array(new(jsonrpc.Object).Text("uri", fileURI(u.Root)).Done())).Done()
+	default:
+		reply.Error = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+		v = policy.Denied(policy.StageName, "navra does not pass this on to a client")
+	}
+	x := p.beginOwn(in.lane, in.msg.Method)
+	x.pre, x.way, x.body, x.entry.Kind = &v, toClient, in.msg.Params, blackbox.FromUpstream
+	x.entry.Principal, x.entry.RequestID = in.lane.principal, in.msg.ID.String()
+	if err := p.pass(ctx, &x); err != nil {
+		return ToUpstream{}, fmt.Errorf("record %s: %w", in.msg.Method, err)
+	}
+	y := p.beginOwn(in.lane, in.msg.Method)
+	y.entry.Cause, y.body = x.entry.Seq, reply.Result
+	if err := p.pass(ctx, &y); err != nil {
+		return ToUpstream{}, fmt.Errorf("record the answer to %s: %w", in.msg.Method, err)
+	}
+	return ToUpstream{&clearance{by: p, lane: in.lane, method: in.msg.Method, body: reply.Append(nil), x: y}}, nil
+}
+
+func fileURI(path string) string {
+	path = filepath.ToSlash(path)
+	if len(path) > 0 && path[0] != '/' {
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+// maxHeardMethods bounds what is counted for one lane: an upstream chooses the names.
+const maxHeardMethods = 32
+
+// Overhear takes a notification that an upstream started. None goes on to a client; it is counted, and recorded when its count is
+// 1, 10, 100 and so on. It returns the method, so that navra can refresh its lists.
+func (p *Chokepoint) Overhear(ctx context.Context, in FromUpstream) string {
+	if in.by != p || in.kind != unsolicited || in.msg.Kind() == jsonrpc.Request {
+		return ""
+	}
+	method := in.msg.Method
+	if method == "" {
+		method = "response to nothing"
+	}
+	n := p.count(in.lane, method)
+	for n >= 10 && n%10 == 0 {
+		n /= 10
+	}
+	if n == 1 {
+		v := policy.Denied(policy.StageName, "navra does not pass this on to a client")
+		x := p.beginOwn(in.lane, method)
+		x.pre, x.way, x.entry.Kind, x.entry.Principal = &v, toClient, blackbox.FromUpstream, in.lane.principal
+		x.entry.Notes = []blackbox.Count{{Name: method, N: p.count(in.lane, "")}}
+		if err := p.pass(ctx, &x); err != nil {
+			return ""
+		}
+	}
+	return in.msg.Method
+}
+
+// count adds one to what was heard of a method and returns the sum; the empty method returns the sum over all.
+func (p *Chokepoint) count(l Lane, method string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	heard := p.heard[l]
+	if heard == nil {
+		heard = map[string]int64{}
+		p.heard[l] = heard
+	}
+	if method == "" {
+		var sum int64
+		for _, n := range heard {
+			sum += n
+		}
+		return sum
+	}
+	if _, ok := heard[method]; !ok && len(heard) >= maxHeardMethods {
+		method = "others"
+	}
+	heard[method]++
+	return heard[method]
+}
+
+// Forget drops what was counted for a lane that is gone.
+func (p *Chokepoint) Forget(l Lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.heard, l)
+}
+
+// clean takes secrets out of a definition. One whose name or URI holds a secret is left out: ok is false.
+func (p *Chokepoint) clean(def jsonrpc.Raw) (out jsonrpc.Raw, ok bool) {
+	out, found, err := p.filter.Apply(def, func(f filter.Finding) (string, bool) { return "[" + f.Kind + "]", true })
+	if err != nil {
+		return nil, false
+	}
+	if len(found) == 0 {
+		return def, true
+	}
+	for _, key := range []string{"name", "uri"} {
+		was, _ := def.Get(key)
+		is, _ := out.Get(key)
+		if string(was) != string(is) {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// Redact takes the secrets out of text that an upstream wrote beside the protocol (its stderr), for the log.
+func (p *Chokepoint) Redact(text string) string {
+	v, _, err := p.filter.Apply(jsonrpc.Quote(text), func(f filter.Finding) (string, bool) { return "[" + f.Kind + "]", true })
+	if err != nil {
+		return "not shown: it could not be examined"
+	}
+	s, _ := v.Text()
+	return s
+}
+
+// Announce records and makes a notification of navra's own to a client: that a list has changed.
+func (p *Chokepoint) Announce(ctx context.Context, to Peer, topic mcp.Topic) (Released, error) {
+	x := p.begin(to)
+	v := policy.Allowed(policy.StageName)
+	x.pre, x.way, x.open = &v, toClient, scope.Opening{}
+	x.entry.Kind, x.entry.Upstream, x.entry.RequestID = blackbox.Notification, Self, ""
+	x.entry.Method = map[mcp.Topic]string{
+		mcp.Tool: "notifications/tools/list_changed", mcp.Prompt: "notifications/prompts/list_changed", mcp.Resource: "notifications/resources/list_changed",
+	}[topic]
+	if to.Who.IsZero() || x.entry.Method == "" {
+		return Released{}, ErrUncleared
+	}
+	if err := p.pass(ctx, &x); err != nil {
+		return Released{}, err
+	}
+	return Released{Msg: jsonrpc.Message{Method: x.entry.Method}}, nil
+}

@@ -1,0 +1,113 @@
+package chokepoint
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"navra/internal/blackbox"
+	"navra/internal/filter"
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/policy"
+	"navra/internal/scope"
+	"navra/internal/store"
+)
+
+// record commits the entry, on the condition that the scope is still the one the verdict was judged on, with the label that
+// an answer raises. The last time the verdict is made inside the commit.
+func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
+	if x.seal == nil {
+		x.seal = p.payload(x)
+	}
+	c := store.Commit{Entry: p.entry(x), Scope: x.open.ID, IfScope: x.scope.Version, Raise: x.raise()}
+	if last {
+		c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) {
+			x.scope = s
+			x.verdict = p.judge(x)
+			return p.entry(x), x.raise()
+		}
+	}
+	receipt, err := p.store.Commit(context.WithoutCancel(ctx), c)
+	if err == nil {
+		x.entry.Seq = receipt.Seq
+	}
+	return err
+}
+
+// raise is what a crossing adds to its scope: the label of what the client gets, and nothing where it gets nothing.
+func (x *Crossing) raise() ifc.Label {
+	if x.way == toClient && x.verdict.Permits() && x.open.ID != "" {
+		return x.label
+	}
+	return ifc.Bottom()
+}
+
+// entry is the account of x as judged.
+func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
+	e := x.entry
+	e.Time = p.now().UTC()
+	e.Verdict, e.Stage, e.Reason = x.verdict.Effect.String(), string(x.verdict.Stage), x.verdict.Reason
+	e.Role = x.verdict.Role
+	e.Policy = p.policy.Load().Digest()
+	if x.way == toUpstream && !x.verdict.Permits() {
+		e.Outcome = string(NotSent)
+	}
+	if x.open.ID != "" {
+		e.Before, e.After = x.scope.Label.String(), x.scope.Label.Join(x.raise()).String()
+	}
+	e.Findings = append(slices.Clone(e.Findings), counts(x.found)...)
+	e.Durations = slices.Clone(e.Durations)
+	if x.seal != nil && x.seal.Name != "" {
+		e.Payloads = []blackbox.Payload{*x.seal}
+	}
+	return e
+}
+
+func counts(found []secret) (out []blackbox.Count) {
+	for _, s := range found {
+		i := slices.IndexFunc(out, func(c blackbox.Count) bool { return c.Name == s.Kind })
+		if i < 0 {
+			out = append(out, blackbox.Count{Name: s.Kind})
+			i = len(out) - 1
+		}
+		out[i].N++
+	}
+	return out
+}
+
+// payload keeps the beginning of what was received, with its secrets taken out, and commits to the whole.
+func (p *Chokepoint) payload(x *Crossing) *blackbox.Payload {
+	if x.body == nil {
+		return &blackbox.Payload{}
+	}
+	name := "arguments"
+	if x.way == toClient {
+		name = "result"
+	}
+	stored, _, err := p.filter.Apply(x.body, func(f filter.Finding) (string, bool) { return "[" + f.Kind + "]", true })
+	if err != nil { // what could not be looked through is not kept
+		stored = jsonrpc.Quote("not kept: it could not be examined")
+	}
+	out := blackbox.NewPayload(name, x.body, stored)
+	return &out
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&os.ModeSymlink != 0
+}
+
+// tell records an event that is no crossing: start, stop.
+func (p *Chokepoint) tell(ctx context.Context, reason string) error {
+	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Allowed(policy.StageMessage)}
+	x.verdict.Reason = reason
+	x.entry = blackbox.Entry{Kind: blackbox.Event, Principal: Navra}
+	return p.record(ctx, &x, false)
+}
+
+// Started and Stopped record the life of this process.
+func (p *Chokepoint) Started(ctx context.Context) error { return p.tell(ctx, "navra started") }
+
+// Stopped records that this process ends in order.
+func (p *Chokepoint) Stopped(ctx context.Context) error { return p.tell(ctx, "navra stopped") }

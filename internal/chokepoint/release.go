@@ -1,0 +1,215 @@
+package chokepoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"navra/internal/blackbox"
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+)
+
+// Reasons why a call that was sent has no answer of the upstream's. They say what the client is told.
+var (
+	ErrCancelled   = errors.New("cancelled by the client")
+	ErrDeadline    = errors.New("the call's deadline passed")
+	ErrShutdown    = errors.New("navra is shutting down")
+	ErrUnavailable = errors.New("the upstream is not available")
+	ErrBadAnswer   = errors.New("the upstream's answer is not valid")
+)
+
+// Release judges what an upstream sent on its way to a client: an answer, a failure, or progress. What it returns may be
+// sent; an error means that in is not this chokepoint's to open, and nothing may be sent.
+func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Released, error) {
+	c := in.cause
+	if c == nil || c.by != p || c.visit != nil || !c.from.Who.Same(to.Who) {
+		return Released{}, ErrUncleared
+	}
+	if in.kind == progress {
+		return p.releaseProgress(ctx, c, in.msg)
+	}
+	if in.kind != answer && in.kind != failure || c.answered.Swap(true) {
+		return Released{}, ErrUncleared
+	}
+	x := p.returning(c, blackbox.Answer)
+	if n := c.notes.Load(); n > 0 {
+		x.entry.Notes = []blackbox.Count{{Name: mcp.Progress, N: n}}
+	}
+	if in.kind == failure {
+		return p.releaseFailure(ctx, c, &x, in)
+	}
+	if in.repaired > 0 {
+		x.entry.Findings = append(x.entry.Findings, blackbox.Count{Name: "lone surrogate mended", N: int64(in.repaired)})
+	}
+	m := in.msg
+	switch {
+	case m.Error != nil:
+		x.body = errorBody(*m.Error)
+	case c.lane.upstream != Self && !m.Result.IsObject():
+		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
+	default:
+		x.body = m.Result
+	}
+	x.entry.Outcome = string(Ran)
+	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
+		return Released{Msg: p.deny(c.from, &x, Ran).Msg}, nil
+	}
+	return c.reply(m.Error != nil, x.final), nil
+}
+
+// returning begins the crossing of what comes back for c.
+func (p *Chokepoint) returning(c *clearance, kind blackbox.Kind) Crossing {
+	x := Crossing{way: toClient, began: p.now(), open: c.open, facts: c.x.facts, role: c.x.verdict.Role, label: c.x.label}
+	e := c.x.entry
+	x.entry = blackbox.Entry{
+		Kind: kind, Ref: blackbox.NewRef(), Cause: c.seq, Principal: e.Principal, Auth: e.Auth, Session: e.Session, Scope: e.Scope,
+		Transport: e.Transport, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID,
+	}
+	if c.lane.upstream == Self {
+		x.label = ifc.Bottom()
+	}
+	if c.sent != nil {
+		x.paths = func() []string {
+			paths, err := namedPaths(c.sent, c.x.facts.Item.Upstream)
+			if err != nil {
+				return nil
+			}
+			return paths
+		}
+	}
+	return x
+}
+
+// releaseFailure records that a call has no answer, and makes the one that navra gives in its place. It carries nothing of the upstream's.
+func (p *Chokepoint) releaseFailure(ctx context.Context, c *clearance, x *Crossing, in FromUpstream) (Released, error) {
+	x.label = ifc.Bottom()
+	outcome := in.outcome
+	if outcome == "" {
+		outcome = Unknown
+	}
+	x.entry.Outcome = string(outcome)
+	code, why := jsonrpc.CodeInternal, ErrUnavailable
+	for _, known := range []error{ErrCancelled, ErrDeadline, ErrShutdown, ErrBadAnswer} {
+		if errors.Is(in.err, known) {
+			why = known
+		}
+	}
+	reason := map[error]string{ErrCancelled: "cancelled", ErrDeadline: "deadline", ErrShutdown: "shutdown", ErrBadAnswer: "bad answer", ErrUnavailable: "unavailable"}[why]
+	if why == ErrCancelled || why == ErrDeadline || why == ErrShutdown {
+		code = -32001
+	}
+	v := policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: reason + ": " + errorText(in.err), Role: x.role}
+	x.pre = &v
+	if p.pass(ctx, x) != nil {
+		return Released{Msg: p.deny(c.from, x, outcome).Msg}, nil
+	}
+	data := new(jsonrpc.Object).Text("reason", reason).Text("outcome", string(outcome)).Text("ref", x.entry.Ref).Done()
+	text := fmt.Sprintf("navra: upstream %s: %s. %s Reference %s.", c.lane.upstream, why, outcomeText(outcome), x.entry.Ref)
+	return Released{Msg: jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &jsonrpc.Error{Code: code, Message: text, Data: data}}}, nil
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// releaseProgress lets progress through under the client's own token. It is recorded by itself only where it raises a
+// label or is denied; else it is counted in the answer's entry.
+func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrpc.Message) (Released, error) {
+	if c.token == nil || c.answered.Load() || m.Method != mcp.Progress {
+		return Released{Drop: true}, nil
+	}
+	x := p.returning(c, blackbox.Notification)
+	x.entry.Method = m.Method
+	x.body = m.Params.Without("progressToken")
+	s, err := p.store.Scope(ctx, x.open)
+	if err != nil {
+		return Released{Drop: true}, nil
+	}
+	x.scope = s
+	p.settle(ctx, &x)
+	v := p.judge(&x)
+	if !v.Permits() || !s.Label.Covers(x.label) {
+		if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
+			return Released{Drop: true}, nil
+		}
+	}
+	c.notes.Add(1)
+	params := new(jsonrpc.Object).Raw("progressToken", c.token)
+	for k, v := range x.final.Members() {
+		params.Raw(k, v)
+	}
+	return Released{Msg: jsonrpc.Message{Method: m.Method, Params: params.Done()}}, nil
+}
+
+// errorBody is an error object's text and data, for the filter; the code is a number and says nothing else.
+func errorBody(e jsonrpc.Error) jsonrpc.Raw {
+	return new(jsonrpc.Object).Int("code", int64(e.Code)).Text("message", e.Message).Raw("data", e.Data).Done()
+}
+
+// reply makes the client's answer from what was released, in the form of the client's version.
+func (c *clearance) reply(failed bool, body jsonrpc.Raw) Released {
+	out := Released{Msg: jsonrpc.Message{ID: c.from.In.Msg.ID}}
+	if !failed {
+		out.Msg.Result = c.adorn(body)
+		return out
+	}
+	e := errorOf(body)
+	v := c.from.Version
+	switch {
+	case c.lane.upstream == Self:
+		out.Status = statusOf(e.Code, v)
+	case e.Code == -32042: // asks the client to open a URL: only between peers that agreed on it
+		e = jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the upstream asks for a URL to be opened, which this client has not agreed to"}
+	case v.Stateless() && e.Code == -32002 && c.x.facts.Topic == mcp.Resource:
+		e.Code, e.Data = jsonrpc.CodeInvalidParams, orEmpty(e.Data).With("uri", jsonrpc.Quote(c.x.facts.Item.Name))
+	case e.Code <= -32020 && e.Code >= -32099: // the specification's own codes between two peers: they are about that hop
+		e.Code = jsonrpc.CodeInternal
+	}
+	out.Msg.Error = &e
+	return out
+}
+
+func orEmpty(v jsonrpc.Raw) jsonrpc.Raw {
+	if v.IsObject() {
+		return v
+	}
+	return jsonrpc.Raw("{}")
+}
+
+func errorOf(body jsonrpc.Raw) jsonrpc.Error {
+	code, _ := body.Get("code")
+	text, _ := body.Get("message")
+	data, _ := body.Get("data")
+	n, _ := code.Int()
+	s, _ := text.Text()
+	return jsonrpc.Error{Code: int(n), Message: s, Data: data}
+}
+
+// adorn adds what a result of the stateless era must carry, and takes out what belongs to the other hop.
+func (c *clearance) adorn(v jsonrpc.Raw) jsonrpc.Raw {
+	if c.lane.upstream != Self {
+		v = withoutMeta(v)
+	}
+	if !c.from.Version.Stateless() {
+		return v
+	}
+	if _, has := v.Get("resultType"); !has {
+		v = v.With("resultType", jsonrpc.Quote("complete"))
+	}
+	if m := c.method; c.x.facts.Topic == mcp.List || m == mcp.Discover || m == mcp.ResourcesRead {
+		v = v.With("ttlMs", jsonrpc.Raw("0")).With("cacheScope", jsonrpc.Quote("private"))
+	}
+	meta, _ := v.Get("_meta")
+	return v.With("_meta", orEmpty(meta).With(mcp.Meta+"serverInfo", ServerInfo(c.by.version)))
+}
+
+// ServerInfo is what navra says of itself to both sides.
+func ServerInfo(version string) jsonrpc.Raw {
+	return new(jsonrpc.Object).Text("name", Navra).Text("version", version).Done()
+}

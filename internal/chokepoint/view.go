@@ -1,0 +1,82 @@
+package chokepoint
+
+import (
+	"context"
+	"errors"
+
+	"navra/internal/catalogue"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+	"navra/internal/store"
+)
+
+// A View is what a peer may see of what its upstreams offer: what its role may not call is not in it.
+type View struct {
+	Capabilities map[mcp.Topic]bool
+	Instructions string
+	snapshot     *catalogue.Snapshot
+	policy       *policy.Policy
+	peer         Peer
+}
+
+// View returns what a peer may see now.
+func (p *Chokepoint) View(from Peer) View {
+	who := from.Who.Name()
+	s := p.book.For(who)
+	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, policy: p.policy.Load(), peer: from}
+	if len(from.Who.Roles()) > 0 {
+		v.Instructions = s.Instructions(p.book.Upstreams())
+	}
+	return v
+}
+
+// Definitions returns the definitions of a topic that the peer may see, sorted by public name.
+func (v View) Definitions(topic mcp.Topic) []jsonrpc.Raw {
+	var out []catalogue.Item
+	for _, it := range v.snapshot.Items(topic) {
+		if v.policy.Name(policy.Facts{Who: v.peer.Who, Topic: topic, Item: it}).Permits() {
+			out = append(out, it)
+		}
+	}
+	return catalogue.Definitions(out)
+}
+
+// Heard reports whether it is known what the lane's upstream offers to its principal, from this run or the last.
+func (p *Chokepoint) Heard(l Lane) bool {
+	_, ok := p.book.For(l.principal).Listing(l.upstream)
+	return ok
+}
+
+// Recall installs what was kept from the last run of the lanes' upstreams, once for each.
+func (p *Chokepoint) Recall(ctx context.Context, lanes []Lane) {
+	for _, l := range lanes {
+		key := p.keptKey(l)
+		p.mu.Lock()
+		done := p.known[key]
+		p.known[key] = true
+		p.mu.Unlock()
+		if done {
+			continue
+		}
+		b, err := p.store.Kept(ctx, key)
+		if err != nil {
+			if !errors.Is(err, store.ErrNotFound) {
+				p.log.Warn("kept catalogue cannot be read", "upstream", l.upstream, "err", err)
+			}
+			continue
+		}
+		listing, err := catalogue.Decode(b)
+		if err != nil {
+			p.log.Warn("kept catalogue is damaged, it is read anew", "upstream", l.upstream, "err", err)
+			continue
+		}
+		if !p.Heard(l) {
+			p.book.Install(l.principal, l.upstream, listing)
+		}
+	}
+}
+
+func (p *Chokepoint) keptKey(l Lane) string {
+	return "catalogue/" + p.book.Upstream(l.upstream).Kept + "/" + l.principal
+}

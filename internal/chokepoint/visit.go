@@ -1,0 +1,190 @@
+package chokepoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"navra/internal/blackbox"
+	"navra/internal/catalogue"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+)
+
+// maxPages bounds the pages of one list, and so a list that never ends.
+const maxPages = 1000
+
+// A Visit is one opening of a lane, or one reading of its lists: navra's own messages in their order, and what the upstream
+// said of itself, gathered from released answers alone. A Visit is used by one goroutine.
+type Visit struct {
+	by      *Chokepoint
+	lane    Lane
+	listing catalogue.Listing
+	todo    []string // lists still to be read
+	cursor  jsonrpc.Raw
+	pages   int
+}
+
+// Visit begins the opening of a lane.
+func (p *Chokepoint) Visit(l Lane) *Visit { return &Visit{by: p, lane: l} }
+
+// Again begins another reading of the lists of a lane that v opened.
+func (v *Visit) Again() *Visit {
+	w := &Visit{by: v.by, lane: v.lane}
+	w.listing.Version, w.listing.Capabilities, w.listing.Instructions = v.listing.Version, v.listing.Capabilities, v.listing.Instructions
+	w.plan()
+	return w
+}
+
+// Hello admits the handshake.
+func (v *Visit) Hello(ctx context.Context) (ToUpstream, error) {
+	caps := new(jsonrpc.Object)
+	if u := v.by.book.Upstream(v.lane.upstream); u != nil && u.Root != "" {
+		caps.Raw("roots", jsonrpc.Raw("{}"))
+	}
+	params := new(jsonrpc.Object).Text("protocolVersion", string(mcp.Latest)).Raw("capabilities", caps.Done()).Raw("clientInfo", ServerInfo(v.by.version)).Done()
+	return v.by.own(ctx, v.lane, v.nextID(), mcp.Initialize, params, v)
+}
+
+// Initialized admits the notification that ends the handshake.
+func (v *Visit) Initialized(ctx context.Context) (ToUpstream, error) {
+	return v.by.own(ctx, v.lane, jsonrpc.ID{}, mcp.Initialized, nil, v)
+}
+
+// Next admits the request for the next page of the next list; more is false when all were read.
+func (v *Visit) Next(ctx context.Context) (m ToUpstream, more bool, err error) {
+	if len(v.todo) == 0 {
+		return ToUpstream{}, false, nil
+	}
+	var params jsonrpc.Raw
+	if v.cursor != nil {
+		params = new(jsonrpc.Object).Raw("cursor", v.cursor).Done()
+	}
+	m, err = v.by.own(ctx, v.lane, v.nextID(), v.todo[0], params, v)
+	return m, err == nil, err
+}
+
+func (v *Visit) nextID() jsonrpc.ID { return jsonrpc.IntID(v.by.next.Add(1)) }
+
+// plan sets the lists to read: those that the upstream says it has.
+func (v *Visit) plan() {
+	v.todo = nil
+	for _, l := range []struct{ capability, method string }{
+		{"tools", mcp.ToolsList}, {"prompts", mcp.PromptsList}, {"resources", mcp.ResourcesList},
+	} {
+		if _, has := v.listing.Capabilities.Get(l.capability); has {
+			v.todo = append(v.todo, l.method)
+		}
+	}
+}
+
+// Learn releases an answer to one of the visit's messages to navra itself, and takes from it what it says.
+func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
+	c := in.cause
+	if c == nil || c.by != v.by || c.visit != v || c.answered.Swap(true) {
+		return ErrUncleared
+	}
+	x := v.by.returning(c, blackbox.OwnAnswer)
+	verdict := policy.Allowed(policy.StageName)
+	var bad error
+	switch m := in.msg; {
+	case in.kind == failure:
+		bad = in.err
+		if bad == nil {
+			bad = ErrUnavailable
+		}
+		x.entry.Outcome = string(in.outcome)
+	case m.Error != nil:
+		bad = fmt.Errorf("%s: the upstream answers error %d", c.method, m.Error.Code)
+		x.body = errorBody(*m.Error)
+	case !m.Result.IsObject():
+		bad = fmt.Errorf("%s: %w", c.method, ErrBadAnswer)
+	default:
+		x.body = m.Result
+	}
+	if bad != nil {
+		verdict = policy.Denied(policy.StageMessage, bad.Error())
+	}
+	x.pre = &verdict
+	if err := v.by.pass(ctx, &x); err != nil {
+		return fmt.Errorf("record the answer to %s: %w", c.method, err)
+	}
+	if bad == nil {
+		bad = v.take(c.method, x.body)
+	}
+	if bad != nil && c.method != mcp.Initialize && in.kind == answer {
+		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0 // this list is not to be had; the others may be
+		return nil
+	}
+	return bad
+}
+
+// take reads what an answer says.
+func (v *Visit) take(method string, result jsonrpc.Raw) error {
+	if method == mcp.Initialize {
+		return v.takeHello(result)
+	}
+	key, list := "tools", &v.listing.Tools
+	switch method {
+	case mcp.PromptsList:
+		key, list = "prompts", &v.listing.Prompts
+	case mcp.ResourcesList:
+		key, list = "resources", &v.listing.Resources
+	}
+	page, _ := result.Get(key)
+	for def := range page.Elements() {
+		if out, ok := v.by.clean(def); ok {
+			*list = append(*list, out)
+		} else {
+			v.by.log.Warn("definition left out: a secret stands in its name, or it could not be examined", "upstream", v.lane.upstream)
+		}
+	}
+	v.cursor, _ = result.Get("nextCursor")
+	if _, text := v.cursor.Text(); !text {
+		v.cursor = nil
+	}
+	if v.pages++; v.cursor == nil || v.pages >= maxPages {
+		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0
+	}
+	return nil
+}
+
+func (v *Visit) takeHello(result jsonrpc.Raw) error {
+	raw, _ := result.Get("protocolVersion")
+	s, _ := raw.Text()
+	if !mcp.Version(s).Stateful() {
+		return fmt.Errorf("the upstream speaks protocol version %.40q, which navra does not", s)
+	}
+	v.listing.Version = mcp.Version(s)
+	v.listing.Capabilities, _ = result.Get("capabilities")
+	if text, ok := result.Get("instructions"); ok {
+		if clean, ok := v.by.clean(new(jsonrpc.Object).Raw("instructions", text).Done()); ok {
+			text, _ = clean.Get("instructions")
+			v.listing.Instructions, _ = text.Text()
+		}
+	}
+	v.plan()
+	return nil
+}
+
+// Install puts what the visit learnt into the catalogue and keeps it for the next start. It reports which topics changed.
+func (v *Visit) Install(ctx context.Context) ([]mcp.Topic, error) {
+	if len(v.todo) > 0 {
+		return nil, errors.New("the lists were not read to their ends")
+	}
+	p := v.by
+	changed := p.book.Install(v.lane.principal, v.lane.upstream, v.listing)
+	for _, left := range p.book.For(v.lane.principal).Left {
+		if left.Upstream == v.lane.upstream {
+			p.log.Warn("definition left out", "upstream", left.Upstream, "name", left.Name, "why", left.Why)
+		}
+	}
+	if err := p.store.Keep(ctx, p.keptKey(v.lane), v.listing.Encode()); err != nil {
+		return changed, fmt.Errorf("keep the catalogue of %s: %w", v.lane.upstream, err)
+	}
+	return changed, nil
+}
+
+// Lane is the lane that the visit opens.
+func (v *Visit) Lane() Lane { return v.lane }

@@ -1,0 +1,183 @@
+// Package gateway carries messages across: it tells eras and sessions apart, sends what the chokepoint admitted to where
+// it belongs, matches what comes back with who asked, and answers for navra itself. It decides nothing about whether a
+// message may cross.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/chokepoint"
+	"navra/internal/gateway/internal/upstream"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/seal"
+)
+
+// Spec says how an upstream is started; see the fields.
+type Spec = upstream.Spec
+
+// Sessions remembers which sessions of the stateful era were ended before their ids expire.
+type Sessions interface {
+	EndSession(ctx context.Context, nonce string, expires time.Time) error
+	SessionEnded(ctx context.Context, nonce string) (bool, error)
+}
+
+// Options are the parts of a Gateway; all are required.
+type Options struct {
+	Chokepoint *chokepoint.Chokepoint
+	Upstreams  []Spec
+	Sessions   Sessions
+	Seal       seal.Sealer // seals session ids
+	Logger     *slog.Logger
+	Version    string // of navra
+}
+
+// A Gateway carries messages between clients and upstreams. Its methods may be called concurrently.
+type Gateway struct {
+	chokepoint *chokepoint.Chokepoint
+	upstreams  *upstream.Pool
+	sessions   Sessions
+	seal       seal.Sealer
+	log        *slog.Logger
+	version    string
+
+	mu        sync.Mutex
+	flights   map[flight]context.CancelCauseFunc // requests in flight, by session; guarded by mu
+	conns     map[string]mcp.Version             // negotiated over connections; guarded by mu
+	listeners map[*listener]struct{}             // guarded by mu
+}
+
+// New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
+func New(o Options) *Gateway {
+	g := &Gateway{
+		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
+		flights: map[flight]context.CancelCauseFunc{}, conns: map[string]mcp.Version{}, listeners: map[*listener]struct{}{},
+	}
+	g.upstreams = upstream.New(upstream.Options{Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Changed: g.changed})
+	return g
+}
+
+// Stop cancels what is in flight and ends all upstreams. It returns when they are gone.
+func (g *Gateway) Stop() {
+	g.mu.Lock()
+	for _, cancel := range g.flights {
+		cancel(chokepoint.ErrShutdown)
+	}
+	g.mu.Unlock()
+	g.upstreams.Close()
+}
+
+// Handle carries one client message across and sends what comes back. The error is for the transport's log: whatever the
+// client is to be told was sent.
+func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound, out mcp.Sink) error {
+	registered := sync.OnceFunc(func() {
+		if in.Registered != nil {
+			in.Registered()
+		}
+	})
+	defer registered()
+	from := g.peer(ctx, who, in)
+	if in.Fault == nil && in.Msg.Kind() != jsonrpc.Request {
+		return g.notice(ctx, from, out)
+	}
+	ctx, done := g.track(ctx, &from)
+	defer done()
+	registered()
+	if from.Refused == nil && in.Fault == nil {
+		g.prepare(ctx, from)
+	}
+	return g.cross(ctx, from, out)
+}
+
+// cross is the path of every request.
+func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sink) error {
+	out, ask, err := g.chokepoint.Admit(ctx, from)
+	if ask != nil { // nobody can be asked yet
+		return reply.Send(ask.Refusal.Msg)
+	}
+	if refusal := (*chokepoint.Refusal)(nil); errors.As(err, &refusal) {
+		return send(reply, refusal.Status, refusal.Msg)
+	} else if err != nil {
+		return err
+	}
+	for got := range g.route(ctx, out, from) { // progress, and exactly one last: Answer or Failed
+		m, err := g.chokepoint.Release(ctx, got, from)
+		if err != nil {
+			return err
+		}
+		if m.Drop || got.Last() && g.silent(ctx, from) {
+			continue
+		}
+		if out.Upstream() == chokepoint.Self && from.In.Msg.Method == mcp.Initialize {
+			g.opened(from, reply)
+		}
+		if err := send(reply, m.Status, m.Msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// route sends m to its upstream; what navra answers itself comes back the same way.
+func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer) iter.Seq[chokepoint.FromUpstream] {
+	if m.Upstream() != chokepoint.Self {
+		return g.upstreams.Send(ctx, m)
+	}
+	return func(yield func(chokepoint.FromUpstream) bool) {
+		if _, err := m.Spend(g.chokepoint); err != nil {
+			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		yield(m.Answer(g.answer(from), 0))
+	}
+}
+
+// silent reports whether the client asked to hear no more: it cancelled, and its transport has no open answer to fill.
+func (g *Gateway) silent(ctx context.Context, from chokepoint.Peer) bool {
+	return errors.Is(context.Cause(ctx), chokepoint.ErrCancelled) && (from.In.Transport != mcp.HTTP || from.Version.Stateless())
+}
+
+// prepare starts what the message may need, and waits for it where nothing is known of it yet.
+func (g *Gateway) prepare(ctx context.Context, from chokepoint.Peer) {
+	if from.In.Msg.Method == mcp.Ping {
+		return
+	}
+	lanes := g.chokepoint.Lanes(from)
+	g.chokepoint.Recall(ctx, lanes)
+	g.upstreams.Warm(lanes)
+	g.upstreams.Settle(ctx, lanes)
+}
+
+// notice takes a notification or a response. Nothing of it goes on; a cancellation ends the request it names.
+func (g *Gateway) notice(ctx context.Context, from chokepoint.Peer, out mcp.Sink) error {
+	may := g.chokepoint.Notify(ctx, from)
+	if r := from.Refused; r != nil {
+		return out.Refuse(r.Status, jsonrpc.Message{Error: &r.Err})
+	}
+	if !may || from.In.Msg.Method != mcp.Cancelled {
+		return nil
+	}
+	raw, _ := from.In.Msg.Params.Get("requestId")
+	if id, ok := jsonrpc.IDOf(raw); ok {
+		g.mu.Lock()
+		cancel := g.flights[flight{place(from), id}]
+		g.mu.Unlock()
+		if cancel != nil {
+			cancel(chokepoint.ErrCancelled)
+		}
+	}
+	return nil
+}
+
+func send(out mcp.Sink, status int, m jsonrpc.Message) error {
+	if status != 0 {
+		return out.Refuse(status, m)
+	}
+	return out.Send(m)
+}

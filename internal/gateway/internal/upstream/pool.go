@@ -1,0 +1,290 @@
+// Package upstream reaches MCP servers: it starts them, opens connections, sends what the chokepoint cleared and yields
+// what comes back, sealed for the chokepoint to open. It knows no policy and reads of a message only what it takes to
+// match an answer with its request.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"navra/internal/chokepoint"
+	"navra/internal/mcp"
+)
+
+// A Spec says how an upstream is started and how long it may take.
+type Spec struct {
+	Name    string
+	Command []string // program and arguments
+	Env     []string // the child's whole environment
+	Dir     string   // its folder; "" for navra's own
+	Connect time.Duration
+	Call    time.Duration
+}
+
+// Options are the parts of a Pool; all are required but Changed.
+type Options struct {
+	Chokepoint *chokepoint.Chokepoint
+	Specs      []Spec
+	Logger     *slog.Logger
+	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
+}
+
+// Bounds on children: of one upstream, and of one upstream for one principal. At a bound the idlest ends; where none is
+// idle, a call waits for busyWait and is then refused.
+const (
+	maxPerUpstream  = 8
+	maxPerPrincipal = 4
+	busyWait        = 5 * time.Second
+	idleLimit       = 30 * time.Minute
+	// firstWait is how long, from the first start of a lane on, lists wait for an upstream of which nothing is known.
+	firstWait = 10 * time.Second
+)
+
+var errBusy = errors.New("all its processes are busy")
+
+// A Pool holds the connections. Its methods may be called concurrently.
+type Pool struct {
+	by      *chokepoint.Chokepoint
+	specs   map[string]Spec
+	log     *slog.Logger
+	changed func(string, []mcp.Topic)
+	ctx     context.Context // ends with the pool
+	end     context.CancelFunc
+	work    sync.WaitGroup
+
+	mu    sync.Mutex
+	lanes map[chokepoint.Lane]*lane // guarded by mu
+}
+
+// New returns a pool; Close ends it.
+func New(o Options) *Pool {
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, log: o.Logger, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	for _, s := range o.Specs {
+		p.specs[s.Name] = s
+	}
+	p.work.Go(p.reap)
+	return p
+}
+
+// Send sends m and yields what comes back: progress, and exactly one last Answer or Failed. When ctx ends first, the
+// upstream is told to cancel and the last is Failed with ctx's cause.
+func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[chokepoint.FromUpstream] {
+	return func(yield func(chokepoint.FromUpstream) bool) {
+		c, err := m.Spend(p.by)
+		if err != nil {
+			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		ctx, stop := context.WithTimeoutCause(ctx, p.specs[c.Lane.Upstream()].Call, chokepoint.ErrDeadline)
+		defer stop()
+		conn, release, err := p.connect(ctx, c.Lane)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		defer release()
+		conn.roundTrip(ctx, m, c, yield)
+	}
+}
+
+// Warm starts the lanes' children in the background, as far as there is room for them.
+func (p *Pool) Warm(lanes []chokepoint.Lane) {
+	for _, l := range lanes {
+		if e := p.lane(l, false); e != nil {
+			p.start(e)
+		}
+	}
+}
+
+// Settle waits for those of the lanes of whose upstream nothing is known yet: until they have answered, have failed, or
+// firstWait has passed since they were first started.
+func (p *Pool) Settle(ctx context.Context, lanes []chokepoint.Lane) {
+	for _, l := range lanes {
+		if p.by.Heard(l) {
+			continue
+		}
+		e := p.lane(l, false)
+		if e == nil {
+			continue
+		}
+		opening := p.start(e)
+		wait, stop := context.WithDeadline(ctx, e.first.Add(firstWait))
+		select {
+		case <-opening.done:
+		case <-wait.Done():
+		}
+		stop()
+	}
+}
+
+// Drop ends the children of lanes whose session is over.
+func (p *Pool) Drop(lanes []chokepoint.Lane) {
+	for _, l := range lanes {
+		p.mu.Lock()
+		e := p.lanes[l]
+		delete(p.lanes, l)
+		p.mu.Unlock()
+		if e != nil {
+			e.stop(gently)
+		}
+		p.by.Forget(l)
+	}
+}
+
+// Close ends all children, and with them what is still waiting. It returns when they are gone.
+func (p *Pool) Close() {
+	p.end()
+	p.mu.Lock()
+	var all []*lane
+	for _, e := range p.lanes {
+		all = append(all, e)
+	}
+	clear(p.lanes)
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, e := range all {
+		wg.Go(func() { e.stop(atOnce) })
+	}
+	wg.Wait()
+	p.work.Wait()
+}
+
+// connect returns the lane's open connection, starting it where need be, and marks it in use until release.
+func (p *Pool) connect(ctx context.Context, l chokepoint.Lane) (c *conn, release func(), err error) {
+	deadline := time.Now().Add(busyWait)
+	for {
+		e := p.lane(l, true)
+		if e != nil {
+			c, err := p.open(ctx, e)
+			return c, func() { e.leave() }, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-p.ctx.Done():
+			return nil, nil, chokepoint.ErrShutdown
+		case <-time.After(busyWait / 50):
+		}
+		if time.Now().After(deadline) {
+			return nil, nil, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errBusy)
+		}
+	}
+}
+
+// open waits for the lane's connection. The lane is in use from here on, also where it fails.
+func (p *Pool) open(ctx context.Context, e *lane) (*conn, error) {
+	for try := 0; ; try++ {
+		opening := p.start(e)
+		select {
+		case <-opening.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if opening.err != nil {
+			return nil, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, opening.err)
+		}
+		if opening.conn.alive() || try > 0 {
+			return opening.conn, nil
+		}
+	}
+}
+
+// lane returns the entry of l, making it where there is room; urgent makes room by ending the idlest. nil: no room. An
+// urgent lane is in use until leave.
+func (p *Pool) lane(l chokepoint.Lane, urgent bool) *lane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.lanes[l]; e != nil {
+		if urgent {
+			e.enter()
+		}
+		return e
+	}
+	if p.ctx.Err() != nil {
+		return nil
+	}
+	var ofUpstream, ofPrincipal int
+	var idlest, idlestOwn *lane
+	for k, e := range p.lanes {
+		if k.Upstream() != l.Upstream() {
+			continue
+		}
+		ofUpstream++
+		idlest = idler(idlest, e)
+		if k.Principal() == l.Principal() {
+			ofPrincipal++
+			idlestOwn = idler(idlestOwn, e)
+		}
+	}
+	var victim *lane
+	switch {
+	case ofPrincipal >= maxPerPrincipal:
+		victim = idlestOwn
+	case ofUpstream >= maxPerUpstream:
+		victim = idlest
+	default:
+		return p.add(l, urgent)
+	}
+	if !urgent || victim == nil {
+		return nil
+	}
+	delete(p.lanes, victim.key)
+	p.work.Go(func() { victim.stop(gently) })
+	return p.add(l, urgent)
+}
+
+// add makes a lane's entry. p.mu is held.
+func (p *Pool) add(l chokepoint.Lane, used bool) *lane {
+	e := &lane{key: l, spec: p.specs[l.Upstream()], first: time.Now()}
+	e.touch()
+	if used {
+		e.enter()
+	}
+	p.lanes[l] = e
+	return e
+}
+
+func idler(a, b *lane) *lane {
+	switch {
+	case b.busy():
+		return a
+	case a == nil || b.lastUse().Before(a.lastUse()):
+		return b
+	}
+	return a
+}
+
+// reap ends children that nobody has used for idleLimit.
+func (p *Pool) reap() {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		var old []*lane
+		for k, e := range p.lanes {
+			if !e.busy() && time.Since(e.lastUse()) > idleLimit {
+				old = append(old, e)
+				delete(p.lanes, k)
+			}
+		}
+		p.mu.Unlock()
+		for _, e := range old {
+			e.stop(gently)
+			p.by.Forget(e.key)
+		}
+	}
+}

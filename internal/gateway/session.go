@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// sessionLife is how long a session id of the stateful era is good for. It is sealed, so that it survives a restart and a
+// foreign one is refused without a look-up.
+const sessionLife = 7 * 24 * time.Hour
+
+// A flight is one request that is not answered yet: in which session or connection, and the client's id.
+type flight struct {
+	place string
+	id    jsonrpc.ID
+}
+
+// place is where a client's ids are unique; "" where each request is a space of its own.
+func place(from chokepoint.Peer) string {
+	if from.In.Conn != "" {
+		return from.In.Conn
+	}
+	return from.Session
+}
+
+// track registers a request, so that it can be cancelled. An id that is in flight already is refused.
+func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	key := flight{place(*from), from.In.Msg.ID}
+	if from.In.Fault != nil || key.place == "" || from.Refused != nil {
+		return ctx, func() { cancel(nil) }
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, twice := g.flights[key]; twice {
+		from.Refused = &mcp.Refused{Status: http.StatusBadRequest, Err: jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: a request with this id is still in flight"}}
+		return ctx, func() { cancel(nil) }
+	}
+	stop := cancel
+	if from.In.Msg.Method == mcp.Initialize {
+		stop = func(cause error) { // a client cannot cancel it; a shutdown can
+			if cause != chokepoint.ErrCancelled {
+				cancel(cause)
+			}
+		}
+	}
+	g.flights[key] = stop
+	return ctx, func() {
+		g.mu.Lock()
+		delete(g.flights, key)
+		g.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// peer tells a message's era, version and session.
+func (g *Gateway) peer(ctx context.Context, who auth.Principal, in mcp.Inbound) chokepoint.Peer {
+	from := chokepoint.Peer{Who: who, In: in}
+	if in.Fault != nil {
+		return from
+	}
+	stateless, v, refused := mcp.EraOf(in)
+	if stateless {
+		from.Version, from.Refused = v, refused
+		if refused == nil && in.Transport == mcp.HTTP && in.Msg.Kind() == jsonrpc.Response {
+			from.Refused = refuse(http.StatusBadRequest, "Invalid request: in this version clients send no responses")
+		}
+		return from
+	}
+	if in.Transport == mcp.HTTP {
+		g.httpSession(ctx, &from)
+	} else {
+		g.connSession(&from)
+	}
+	return from
+}
+
+// connSession finds the version of a connection. The connection is the session.
+func (g *Gateway) connSession(from *chokepoint.Peer) {
+	from.Session = from.In.Conn
+	if from.In.Msg.Method == mcp.Initialize {
+		from.Version = askedVersion(from.In.Msg)
+		return
+	}
+	g.mu.Lock()
+	from.Version = g.conns[from.In.Conn]
+	g.mu.Unlock()
+	if from.Version == "" && from.In.Msg.Method != mcp.Ping && from.In.Msg.Kind() == jsonrpc.Request && mcp.IsMethod(from.In.Msg.Method) {
+		from.Refused = refuse(http.StatusBadRequest, "Invalid request: initialize first")
+	}
+}
+
+// httpSession opens the session id of a request, or makes a new one for initialize.
+func (g *Gateway) httpSession(ctx context.Context, from *chokepoint.Peer) {
+	if from.In.Msg.Method == mcp.Initialize && from.In.Msg.Kind() == jsonrpc.Request {
+		from.Version, from.Session = askedVersion(from.In.Msg), rand.Text()
+		return
+	}
+	from.Refused = g.openSession(ctx, from)
+}
+
+// openSession checks a sealed session id: made here, for this principal, not ended, and of the version that the header names.
+func (g *Gateway) openSession(ctx context.Context, from *chokepoint.Peer) *mcp.Refused {
+	if from.In.Session == "" {
+		return refuse(http.StatusBadRequest, "Invalid request: the Mcp-Session-Id header is missing; initialize first")
+	}
+	unknown := refuse(http.StatusNotFound, "Session not found")
+	plain, err := g.seal.Open(from.In.Session, []byte(from.Who.Name()))
+	if err != nil {
+		return unknown
+	}
+	version, rest, _ := strings.Cut(string(plain), " ")
+	nonce, until, _ := strings.Cut(rest, " ")
+	expires, err := time.Parse(time.RFC3339, until)
+	if err != nil || time.Now().After(expires) {
+		return unknown
+	}
+	if ended, err := g.sessions.SessionEnded(ctx, nonce); err != nil || ended {
+		return unknown
+	}
+	from.Version, from.Session = mcp.Version(version), nonce
+	if head := from.In.Header.Get(mcp.HeaderVersion); head != "" && head != version {
+		return refuse(http.StatusBadRequest, "Bad Request: the MCP-Protocol-Version header names another version than the session's, "+version)
+	}
+	return nil
+}
+
+// opened notes what an answered initialize agreed on, and hands the session id out.
+func (g *Gateway) opened(from chokepoint.Peer, reply mcp.Sink) {
+	if from.In.Transport != mcp.HTTP {
+		g.mu.Lock()
+		g.conns[from.In.Conn] = from.Version
+		g.mu.Unlock()
+		return
+	}
+	plain := strings.Join([]string{string(from.Version), from.Session, time.Now().Add(sessionLife).UTC().Format(time.RFC3339)}, " ")
+	reply.Open(g.seal.Seal([]byte(plain), []byte(from.Who.Name())))
+}
+
+// Close ends a session: DELETE over HTTP, the end of the connection elsewhere. Its upstream sessions end with it.
+func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound) error {
+	from := chokepoint.Peer{Who: who, In: in, Session: in.Conn}
+	if in.Transport == mcp.HTTP {
+		if r := g.openSession(ctx, &from); r != nil {
+			return httpError(r)
+		}
+		if err := g.sessions.EndSession(ctx, from.Session, time.Now().Add(sessionLife)); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	delete(g.conns, in.Conn)
+	for key, cancel := range g.flights {
+		if key.place == from.Session {
+			cancel(chokepoint.ErrCancelled)
+		}
+	}
+	g.mu.Unlock()
+	g.upstreams.Drop(g.chokepoint.Lanes(from))
+	return nil
+}
+
+func askedVersion(m jsonrpc.Message) mcp.Version {
+	raw, _ := m.Params.Get("protocolVersion")
+	s, _ := raw.Text()
+	return mcp.Negotiate(s)
+}
+
+func refuse(status int, text string) *mcp.Refused {
+	return &mcp.Refused{Status: status, Err: jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: text}}
+}
+
+func httpError(r *mcp.Refused) error {
+	return &mcp.HTTPError{Status: r.Status, Msg: jsonrpc.Message{Error: &r.Err}}
+}

@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"navra/internal/auth"
+	"navra/internal/catalogue"
+	"navra/internal/ifc"
+	"navra/internal/mcp"
+)
+
+// Options is the operator's word, from which New makes a Policy. Zero values are the strictest.
+type Options struct {
+	Roles       map[string]Role
+	OnViolation Effect // of information flow; Allow observes: the violation is recorded and passes
+	Results     Action // on secrets in results
+	Arguments   Effect // on secrets in arguments: Deny, Ask where the receiver does not own it, or Allow
+	Digest      [32]byte
+}
+
+// A Role is a set of rules. The zero Role permits nothing.
+type Role struct {
+	Clearance ifc.Confidentiality // highest confidentiality of its results
+	Allow     []Patterns
+	Deny      []Patterns
+}
+
+// Patterns are globs: on canonical names of tools and prompts, and on URIs of resources.
+type Patterns struct{ Tools, Prompts, Resources []string }
+
+// LocalDefault is the role of a developer's own machine: everything of its upstreams.
+const LocalDefault = "local-default"
+
+// DefaultRole returns the rules of LocalDefault.
+func DefaultRole() Role {
+	return Role{Clearance: ifc.PII, Allow: []Patterns{{Tools: []string{"*"}, Prompts: []string{"*"}, Resources: []string{"*"}}}}
+}
+
+// An Action is what becomes of a secret in a result. The zero Action denies the result.
+type Action uint8
+
+// The actions.
+const (
+	DenyResult Action = iota
+	Pseudonymise
+	Record
+)
+
+// A Policy is a compiled set of rules. The zero Policy denies everything.
+type Policy struct {
+	roles       map[string]role
+	onViolation Effect
+	results     Action
+	arguments   Effect
+	digest      string
+}
+
+type role struct {
+	clearance   ifc.Confidentiality
+	allow, deny map[mcp.Topic][]glob
+}
+
+// New compiles o. The error names each pattern that is none.
+func New(o Options) (*Policy, error) {
+	p := &Policy{roles: map[string]role{}, onViolation: o.OnViolation, results: o.Results, arguments: o.Arguments, digest: hex.EncodeToString(o.Digest[:])}
+	var errs []error
+	for name, r := range o.Roles {
+		allow, err := compileAll(r.Allow)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("role %q: allow: %w", name, err))
+		}
+		deny, err := compileAll(r.Deny)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("role %q: deny: %w", name, err))
+		}
+		p.roles[name] = role{r.Clearance, allow, deny}
+	}
+	return p, errors.Join(errs...)
+}
+
+func compileAll(list []Patterns) (map[mcp.Topic][]glob, error) {
+	out := map[mcp.Topic][]glob{}
+	for _, ps := range list {
+		for _, kind := range []struct {
+			topic    mcp.Topic
+			patterns []string
+			compile  func(string) (glob, error)
+		}{{mcp.Tool, ps.Tools, nameGlob}, {mcp.Prompt, ps.Prompts, nameGlob}, {mcp.Resource, ps.Resources, uriGlob}} {
+			for _, pattern := range kind.patterns {
+				g, err := kind.compile(pattern)
+				if err != nil {
+					return nil, err
+				}
+				out[kind.topic] = append(out[kind.topic], g)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Digest identifies the policy in each entry.
+func (p *Policy) Digest() string { return p.digest }
+
+// Facts are what is judged about one crossing towards an upstream.
+type Facts struct {
+	Who   auth.Principal
+	Topic mcp.Topic
+	Item  catalogue.Item // zero for what navra answers itself
+	Label ifc.Label      // of the scope
+}
+
+// Name judges who may touch this at all. A deny in any role wins; else one role alone must permit. Of several the one
+// with the highest clearance counts, and is named in the verdict.
+func (p *Policy) Name(f Facts) Verdict {
+	if f.Who.IsZero() {
+		return Denied(StageName, "no principal")
+	}
+	if f.Topic == mcp.Lifecycle || f.Topic == mcp.List {
+		return Allowed(StageName) // lists show only what Name permits singly
+	}
+	if !f.Topic.Crosses() || f.Item.Upstream == nil {
+		return Denied(StageName, "unknown")
+	}
+	subject, ok := f.Item.Canonical(), true
+	if f.Topic == mcp.Resource {
+		if subject, ok = normalURI(subject); !ok {
+			return Denied(StageName, "the URI cannot be normalised")
+		}
+	}
+	best := Denied(StageName, "no rule of "+rolesText(f.Who)+" allows it")
+	var ceiling ifc.Confidentiality
+	for _, name := range f.Who.Roles() {
+		r, known := p.roles[name]
+		if !known {
+			return Denied(StageName, fmt.Sprintf("role %q does not exist", name))
+		}
+		if matches(r.deny[f.Topic], subject) {
+			return Denied(StageName, fmt.Sprintf("role %q denies it", name))
+		}
+		if matches(r.allow[f.Topic], subject) && (best.Denies() || r.clearance.Exceeds(ceiling)) {
+			best, ceiling = Verdict{Effect: Allow, Stage: StageName, Role: name}, r.clearance
+		}
+	}
+	return best
+}
+
+func matches(globs []glob, subject string) bool {
+	return slices.ContainsFunc(globs, func(g glob) bool { return g.match(subject) })
+}
+
+func rolesText(who auth.Principal) string {
+	if roles := who.Roles(); len(roles) > 0 {
+		return "role " + strings.Join(roles, ", ")
+	}
+	return "any role (the principal has none)"
+}
+
+// Flow judges whether what the scope has gathered may go where this call goes, and whether the role may see what comes back.
+func (p *Policy) Flow(f Facts, roleName string) Verdict {
+	if !f.Topic.Crosses() {
+		return Allowed(StageFlow)
+	}
+	v := p.Above(f.Item.Label(), roleName)
+	bad := ifc.Flow(f.Label, f.Item.Upstream.Name, f.Item.Class, f.Item.Upstream.Label.Confidentiality)
+	if bad.IsZero() {
+		return v
+	}
+	return v.And(Verdict{Effect: p.onViolation, Stage: StageFlow, Reason: flowText(f, bad)})
+}
+
+func flowText(f Facts, bad ifc.Violation) string {
+	from := strings.Join(bad.Sources, ", ")
+	if from == "" {
+		from = "a source that is not known"
+	}
+	if bad.Reason == "integrity" {
+		return fmt.Sprintf("this conversation has read suspect content from %s, which may be steering this %s call to %s", from, f.Item.Class, f.Item.Canonical())
+	}
+	return fmt.Sprintf("this conversation has read data of %s, which may not flow to %s: as %s it may receive only data that is %s",
+		from, f.Item.Canonical(), withArticle(f.Item.Class), bad.Ceiling)
+}
+
+func withArticle(c ifc.Class) string {
+	switch c {
+	case ifc.Egress:
+		return "an egress call (it reaches beyond the upstream's own data)"
+	case ifc.Unclassified:
+		return "a call that nobody has classified"
+	}
+	return "a " + c.String() + " call"
+}
+
+// Above judges a label against the clearance of a role: no read up.
+func (p *Policy) Above(l ifc.Label, roleName string) Verdict {
+	r, known := p.roles[roleName]
+	if !known {
+		return Denied(StageFlow, "no role")
+	}
+	if c := l.Confidentiality(); c.Exceeds(r.clearance) {
+		return Denied(StageFlow, fmt.Sprintf("the result is %s, which is above the clearance of role %q (%s)", c, roleName, r.clearance))
+	}
+	return Allowed(StageFlow)
+}
+
+// A Known is a secret found in arguments, with the upstreams it is known to come from in this scope.
+type Known struct {
+	Kind string
+	From []string
+}
+
+// Content judges the secrets found in arguments. One that the receiver itself is known to hold may go back to it, unless
+// the call reaches beyond it.
+func (p *Policy) Content(f Facts, found []Known) Verdict {
+	v := Allowed(StageContent)
+	for _, k := range found {
+		own := f.Item.Upstream != nil && f.Item.Class != ifc.Egress && slices.Contains(k.From, f.Item.Upstream.Name)
+		if own && p.arguments != Deny {
+			continue
+		}
+		v = v.And(Verdict{Effect: p.arguments, Stage: StageContent, Reason: fmt.Sprintf("the arguments carry a secret (%s) that %s is not known to hold", k.Kind, f.Item.Canonical())})
+	}
+	return v
+}
+
+// Results says what becomes of secrets in results.
+func (p *Policy) Results() Action { return p.results }

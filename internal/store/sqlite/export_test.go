@@ -1,0 +1,15 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// LimitPages bounds the file, as a full disk would.
+func (db *DB) LimitPages(t *testing.T, n int) {
+	t.Helper()
+	if _, err := db.write.ExecContext(context.Background(), fmt.Sprintf("PRAGMA max_page_count = %d", n)); err != nil {
+		t.Fatal(err)
+	}
+}

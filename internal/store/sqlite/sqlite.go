@@ -1,0 +1,208 @@
+// Package sqlite keeps entries and state in one SQLite file that several processes may use at once. Appending is
+// serialised over all of them by SQLite's own write lock, taken when a transaction begins.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
+)
+
+// Options vary how a database is opened. The zero value is for use.
+type Options struct {
+	Logger   *slog.Logger     // nil: none
+	Now      func() time.Time // nil: time.Now
+	ReadOnly bool             // the file must be there and is not written to
+}
+
+// busyTimeout is how long a process waits for another's write lock.
+const busyTimeout = 10 * time.Second
+
+// A DB is an open database. Its methods may be called concurrently.
+type DB struct {
+	path  string
+	write *sql.DB // one connection: BEGIN IMMEDIATE
+	read  *sql.DB
+	now   func() time.Time
+}
+
+// Open opens the database at path, making it, its folder (0700) and its tables where they are not there. A file that is no
+// database of navra's, or of a newer navra, is an error.
+func Open(ctx context.Context, path string, o Options) (*DB, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := prepareFile(abs, o.ReadOnly); err != nil {
+		return nil, err
+	}
+	db := &DB{path: abs, now: o.Now}
+	if db.write, err = sql.Open("sqlite", dsn(abs, o.ReadOnly, true)); err != nil {
+		return nil, fmt.Errorf("store %s: %w", abs, err)
+	}
+	db.write.SetMaxOpenConns(1)
+	if db.read, err = sql.Open("sqlite", dsn(abs, o.ReadOnly, false)); err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
+	}
+	db.read.SetMaxOpenConns(4)
+	if err := db.migrate(ctx, o.ReadOnly); err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
+	}
+	return db, nil
+}
+
+// prepareFile makes the folder and the file, so that nobody else may ever read it.
+func prepareFile(path string, readOnly bool) error {
+	if readOnly {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	return f.Close()
+}
+
+func dsn(path string, readOnly, immediate bool) string {
+	q := url.Values{}
+	for _, p := range []string{
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "synchronous(NORMAL)", "foreign_keys(ON)", "trusted_schema(OFF)",
+	} {
+		q.Add("_pragma", p)
+	}
+	if readOnly {
+		q.Set("mode", "ro")
+	} else {
+		q.Add("_pragma", "journal_mode(WAL)")
+	}
+	if immediate {
+		q.Set("_txlock", "immediate")
+	}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: q.Encode()}).String()
+}
+
+// Close closes the database.
+func (db *DB) Close() error { return errors.Join(db.write.Close(), db.read.Close()) }
+
+// schemaVersion is the version of the tables below. A database of a lower one is upgraded, of a higher one refused.
+const schemaVersion = 1
+
+const schema = `
+CREATE TABLE entries (
+	seq INTEGER PRIMARY KEY,
+	body BLOB NOT NULL,
+	hash BLOB NOT NULL
+) STRICT;
+CREATE TABLE payloads (
+	seq INTEGER NOT NULL REFERENCES entries(seq),
+	name TEXT NOT NULL,
+	stored BLOB NOT NULL,
+	stored_salt BLOB NOT NULL,
+	whole_salt BLOB NOT NULL,
+	PRIMARY KEY (seq, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE scopes (
+	id TEXT PRIMARY KEY,
+	version INTEGER NOT NULL,
+	label TEXT NOT NULL,
+	lineage TEXT NOT NULL,
+	used INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX scopes_lineage ON scopes(lineage, used);
+CREATE TABLE placeholders (
+	scope TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	n INTEGER NOT NULL,
+	principal TEXT NOT NULL,
+	tag BLOB NOT NULL,
+	box BLOB NOT NULL,
+	objects TEXT NOT NULL,
+	PRIMARY KEY (scope, kind, n),
+	UNIQUE (scope, kind, tag)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE sessions_ended (nonce TEXT PRIMARY KEY, expires INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE tokens (
+	id TEXT PRIMARY KEY,
+	hash BLOB NOT NULL UNIQUE,
+	principal TEXT NOT NULL,
+	created INTEGER NOT NULL,
+	expires INTEGER NOT NULL,
+	revoked INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+`
+
+// migrate makes the tables, once over all processes that start at the same time.
+func (db *DB) migrate(ctx context.Context, readOnly bool) error {
+	v, err := db.version(ctx, db.read)
+	if err != nil {
+		return err
+	}
+	if v == schemaVersion {
+		return nil
+	}
+	if v > schemaVersion {
+		return fmt.Errorf("its schema is version %d, which is of a newer navra than this (%d): use that one", v, schemaVersion)
+	}
+	if readOnly {
+		return errors.New("it is not a database of navra's")
+	}
+	return db.tx(ctx, func(tx *sql.Tx) error {
+		if v, err := db.version(ctx, tx); err != nil || v == schemaVersion {
+			return err // another process was first
+		}
+		var tables int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+			return err
+		}
+		if tables > 0 {
+			return errors.New("it is a database of another program")
+		}
+		if _, err := tx.ExecContext(ctx, schema); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
+		return err
+	})
+}
+
+type queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (db *DB) version(ctx context.Context, q queryer) (v int, err error) {
+	if err := q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&v); err != nil {
+		return 0, fmt.Errorf("it cannot be read as a database: %w", err)
+	}
+	return v, nil
+}
+
+// tx runs f in a write transaction: all of it or nothing is kept.
+func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := db.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	if err := f(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

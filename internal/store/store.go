@@ -1,0 +1,65 @@
+// Package store says what one commit to the database holds: the entry, the scope version the verdict was judged on, and
+// the label it raises. The databases themselves are the packages below it; storetest is the suite that each passes.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/blackbox"
+	"navra/internal/ifc"
+	"navra/internal/scope"
+)
+
+// ErrStale reports a commit whose scope has moved on since it was read: judge again. ErrNotFound reports what is not there.
+var (
+	ErrStale    = errors.New("scope moved on")
+	ErrNotFound = errors.New("not found")
+)
+
+// A Commit is written whole or not at all.
+type Commit struct {
+	Entry blackbox.Entry // Seq and Prev are filled in by the store
+
+	// Scope, where not empty, must still be at version IfScope, else ErrStale. Its last use is set to the entry's time.
+	Scope   scope.ID
+	IfScope scope.Version
+	Raise   ifc.Label // joined into the scope's label; the version grows if that changes it. ifc.Bottom() raises nothing
+
+	// Judge, where not nil, takes the place of Entry, IfScope and Raise: it is called inside the transaction with the scope as it stands then.
+	Judge func(scope.Scope) (blackbox.Entry, ifc.Label)
+}
+
+// A Receipt is what a commit came to.
+type Receipt struct {
+	Seq  blackbox.Seq
+	Hash [32]byte
+}
+
+// A Store is a database of entries and state. Its methods may be called concurrently, and by several processes at once.
+type Store interface {
+	Commit(context.Context, Commit) (Receipt, error)
+
+	// Scope opens a scope, making it if it is not there or has ended: see scope.Opening.
+	Scope(context.Context, scope.Opening) (scope.Scope, error)
+
+	// Placeholders returns those of a scope. AddPlaceholders merges ps into a scope's: a value (by Tag) that is there keeps
+	// its number and gains the objects; others get the next number of their kind. It returns ps with numbers and merged objects, in order.
+	Placeholders(context.Context, scope.ID) ([]scope.Placeholder, error)
+	AddPlaceholders(context.Context, scope.ID, []scope.Placeholder) ([]scope.Placeholder, error)
+
+	// Kept returns what Keep stored under the key, or ErrNotFound.
+	Kept(ctx context.Context, key string) ([]byte, error)
+	Keep(ctx context.Context, key string, value []byte) error
+
+	// EndSession marks a session's nonce as ended until it would have expired; SessionEnded asks.
+	EndSession(ctx context.Context, nonce string, expires time.Time) error
+	SessionEnded(ctx context.Context, nonce string) (bool, error)
+
+	AddToken(context.Context, auth.Token) error
+	TokenByHash(context.Context, [32]byte) (auth.Token, error) // or ErrNotFound
+	Tokens(context.Context) ([]auth.Token, error)
+	RevokeToken(ctx context.Context, id string, at time.Time) error // or ErrNotFound
+}

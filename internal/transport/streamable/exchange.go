@@ -1,0 +1,218 @@
+package streamable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// An exchange is one request and what goes back. Only the goroutine that net/http gave it writes; the handler runs in
+// another, and hands over what it sends through a reply.
+type exchange struct {
+	*server
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	r   *http.Request
+	who auth.Principal
+	in  mcp.Inbound
+
+	takes    accepted
+	tooLong  bool               // the body was over the limit
+	lost     context.CancelFunc // what a failed write ends; nil: nothing
+	comments *time.Ticker       // not nil: the event stream has begun
+	answered bool
+	gone     bool // nothing more can be written
+}
+
+// post carries one message across.
+func (x *exchange) post() {
+	if wrong := supportedBody(x.r.Header); wrong != "" {
+		x.refuse(http.StatusUnsupportedMediaType, wrong)
+		return
+	}
+	x.takes = accepts(x.r.Header)
+	if !x.takes.json && !x.takes.stream {
+		x.refuse(http.StatusNotAcceptable, "Accept must allow "+typeJSON+" or "+typeStream)
+		return
+	}
+	body, err := x.body(x.o.MaxMessage)
+	switch long := (errTooLong{}); {
+	case errors.As(err, &long):
+		x.in.Fault, x.tooLong = long.fault(), true
+		x.w.Header().Set("Connection", "close") // the rest is not read
+	case err != nil:
+		x.unread(err)
+		return
+	default:
+		x.in.Msg, x.in.Fault = jsonrpc.Parse(body)
+	}
+	ctx, end := x.context(x.stateless())
+	defer end()
+	x.conclude(ctx, x.converse(ctx, "handle", patience, nil, x.o.Handler.Handle))
+}
+
+// conclude answers for a handler that did not.
+func (x *exchange) conclude(ctx context.Context, err error) {
+	x.log(ctx, "message not handled", err)
+	switch {
+	case x.answered:
+	case x.asks():
+		id := x.in.Msg.ID
+		if x.in.Fault != nil {
+			id = x.in.Fault.ID
+		}
+		x.take(item{msg: internalError(id)})
+	case err != nil:
+		x.write(http.StatusInternalServerError, internalError(jsonrpc.ID{}))
+	default:
+		x.status(http.StatusAccepted)
+	}
+}
+
+func internalError(id jsonrpc.ID) jsonrpc.Message {
+	data := new(jsonrpc.Object).Text("outcome", "unknown").Done()
+	m := plain(jsonrpc.CodeInternal, "internal error of navra; whether the call ran is not known (outcome: unknown)", data)
+	m.ID = id
+	return m
+}
+
+// get serves a stream of what the client did not ask for.
+func (x *exchange) get() {
+	if x.takes.stream = accepts(x.r.Header).stream; !x.takes.stream {
+		x.refuse(http.StatusNotAcceptable, "Accept must allow "+typeStream)
+		return
+	}
+	ctx, end := x.context(true)
+	defer end()
+	registered := make(chan struct{}, 1)
+	x.in.Registered = func() {
+		select {
+		case registered <- struct{}{}:
+		default:
+		}
+	}
+	err := x.converse(ctx, "listen", listenPatience, registered, x.o.Handler.Listen)
+	switch {
+	case x.comments != nil || x.answered:
+		x.log(ctx, "stream ended", err)
+	case err != nil:
+		x.deny(ctx, err)
+	default:
+		x.begin() // and end
+	}
+}
+
+// delete ends a session.
+func (x *exchange) delete() {
+	ctx, end := x.context(false)
+	defer end()
+	if err := x.call(ctx, "close", func() error { return x.o.Handler.Close(ctx, x.who, x.in) }); err != nil {
+		x.deny(ctx, err)
+		return
+	}
+	x.status(http.StatusNoContent)
+}
+
+// deny answers a GET or DELETE with the handler's refusal.
+func (x *exchange) deny(ctx context.Context, err error) {
+	var refused *mcp.HTTPError
+	if errors.As(err, &refused) {
+		x.write(refused.Status, refused.Msg)
+		return
+	}
+	x.log(ctx, "request not handled", err)
+	x.write(http.StatusInternalServerError, plain(jsonrpc.CodeInternal, "internal error of navra", nil))
+}
+
+// context returns the context of the handler: ended by the server's shutdown and, if tied, by the client's going away.
+func (x *exchange) context(tied bool) (context.Context, context.CancelFunc) {
+	ctx := x.r.Context()
+	if !tied {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	end := func() { cancel(nil) }
+	if tied {
+		x.lost = end
+	}
+	stop := context.AfterFunc(x.o.Base, func() { cancel(context.Cause(x.o.Base)) })
+	return ctx, func() {
+		stop()
+		end()
+	}
+}
+
+// A carry is one of the handler's methods that answer through a sink.
+type carry func(ctx context.Context, who auth.Principal, in mcp.Inbound, out mcp.Sink) error
+
+// converse runs the handler and writes what it sends, until it returns. An event stream is begun at the first message that
+// needs one, when the handler has registered, or when patience ends, if one may be begun at all.
+func (x *exchange) converse(ctx context.Context, step string, patience time.Duration, registered <-chan struct{}, run carry) error {
+	out := &reply{items: make(chan item), over: make(chan struct{}), asks: x.asks(), streams: x.streams()}
+	defer close(out.over)
+	done := make(chan error, 1)
+	go func() { done <- x.call(ctx, step, func() error { return run(ctx, x.who, x.in, out) }) }()
+	slow := time.NewTimer(patience)
+	defer slow.Stop()
+	for {
+		select {
+		case it := <-out.items:
+			x.take(it)
+		case <-registered:
+			x.begin()
+		case <-slow.C:
+			if out.streams {
+				x.begin()
+			}
+		case <-x.tick():
+			x.send([]byte(":\n\n"))
+		case err := <-done:
+			if x.comments != nil {
+				x.comments.Stop()
+			}
+			return err
+		}
+	}
+}
+
+// call runs f, and makes an error of a panic.
+func (x *exchange) call(ctx context.Context, step string, f func() error) (err error) {
+	defer x.recovered(ctx, step, &err)
+	return f()
+}
+
+// log tells of an error, once; a panic was told of already.
+func (x *exchange) log(ctx context.Context, text string, err error) {
+	switch {
+	case err == nil, errors.Is(err, errPanic):
+	case ctx.Err() != nil:
+		x.o.Logger.DebugContext(ctx, text, slog.String("method", x.in.Msg.Method), slog.Any("err", err))
+	default:
+		x.o.Logger.ErrorContext(ctx, text, slog.String("method", x.in.Msg.Method), slog.Any("err", err))
+	}
+}
+
+// asks reports whether the message is to be answered: a request, or bytes that may have been one.
+func (x *exchange) asks() bool { return x.in.Fault != nil || x.in.Msg.Kind() == jsonrpc.Request }
+
+func (x *exchange) stateless() bool {
+	return mcp.Version(x.in.Header.Get(mcp.HeaderVersion)).Stateless()
+}
+
+// streams reports whether an event stream may be begun before there is an answer: that of a request whose client takes
+// one, and a GET. Not that of a stateful initialize, whose answer brings a header.
+func (x *exchange) streams() bool {
+	switch {
+	case x.r.Method == http.MethodGet:
+		return true
+	case x.in.Msg.Method == mcp.Initialize && !x.stateless():
+		return false
+	}
+	return x.takes.stream && x.in.Fault == nil && x.asks()
+}

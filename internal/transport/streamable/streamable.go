@@ -1,0 +1,210 @@
+// Package streamable serves MCP's Streamable HTTP transport at one path: it turns requests into messages with a proven
+// principal, and what comes back into a JSON answer or an event stream. It knows no policy and no sessions; of methods it
+// knows only that the answer to initialize carries a session id in its header.
+package streamable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// A Handler carries what a client sends across and sends what comes back. Listen serves a GET: it calls in.Registered when it
+// takes the stream, and pushes until ctx ends. Close serves a DELETE. Listen and Close refuse with a *mcp.HTTPError.
+type Handler interface {
+	Handle(ctx context.Context, who auth.Principal, in mcp.Inbound, out mcp.Sink) error
+	Listen(ctx context.Context, who auth.Principal, in mcp.Inbound, push mcp.Sink) error
+	Close(ctx context.Context, who auth.Principal, in mcp.Inbound) error
+}
+
+// Options are the parts of the transport. Base, Handler, Auth and Logger are required.
+type Options struct {
+	// Base ends when the server shuts down: streams end then, and calls are cancelled.
+	Base    context.Context
+	Handler Handler
+	Auth    auth.Authenticator
+	Logger  *slog.Logger
+
+	// Loopback says that the listener is reachable from this machine alone. Then Host must be localhost, 127.0.0.1 or [::1],
+	// with any port, or one of AllowedHosts: a web page that had its name rebound to this machine is refused.
+	Loopback bool
+	// AllowedHosts are names of this server, as "host" (any port) or "host:port". Where there are none and Loopback is not
+	// set, any Host is taken.
+	AllowedHosts []string
+	// AllowedOrigins are web pages that may send requests: scheme, host and port, compared exactly. On loopback the page of
+	// the very same host and port may too; "null" never.
+	AllowedOrigins []string
+
+	MaxMessage int64  // bytes of a request's body; 0 means DefaultMaxMessage
+	Challenge  string // of WWW-Authenticate with 401; "" means "Bearer"
+}
+
+// Limits, in bytes. MaxHeader is for http.Server.MaxHeaderBytes.
+const (
+	DefaultMaxMessage = 4 << 20
+	MaxHeader         = 32 << 10
+)
+
+const (
+	// patience is how long an answer may take before an event stream is begun: two of three hosts give up on a silent JSON answer after 60 s.
+	patience = 2 * time.Second
+	// listenPatience is how long a GET may be refused before its stream is begun anyway.
+	listenPatience = 250 * time.Millisecond
+	// commentEvery is the time between comments on an event stream, so that no proxy takes it for dead.
+	commentEvery = 15 * time.Second
+	// writeTime bounds one write of at most writeBytes, so that a client that does not read holds nothing up for long.
+	writeTime  = 30 * time.Second
+	writeBytes = 256 << 10
+	// bodyTime bounds the reading of one body.
+	bodyTime = 60 * time.Second
+)
+
+const allowed = "GET, POST, DELETE"
+
+// New returns the handler of the endpoint, for every method. The server must have no WriteTimeout and no ReadTimeout (but
+// a ReadHeaderTimeout), since both would cut streams; the handler bounds each read of a body and each write by itself.
+//
+// Checks come in this order, each before anything of the body is read: Host and Origin (403), authentication (401; 503 where it
+// cannot be told), method (405), doubled headers (400), Content-Type and Content-Encoding (415), Accept (406), size (413).
+// MCP 2025-11-25 and 2026-07-28, basic/transports §Streamable HTTP.
+//
+// A request is answered with JSON, or with an event stream where the client takes one and a notification comes before the
+// answer or the answer takes more than 2 s. A client that takes JSON alone gets no notifications.
+//
+// A client that goes away cancels its request where the MCP-Protocol-Version header names a version of the stateless era; in the
+// stateful era the call goes on and what comes back is dropped. MCP 2026-07-28, basic/utilities/cancellation.
+func New(o Options) http.Handler {
+	if o.MaxMessage <= 0 {
+		o.MaxMessage = DefaultMaxMessage
+	}
+	if o.Challenge == "" {
+		o.Challenge = "Bearer"
+	}
+	return &server{o: o, hosts: lowered(o.AllowedHosts), origins: lowered(o.AllowedOrigins)}
+}
+
+type server struct {
+	o              Options
+	hosts, origins map[string]bool
+}
+
+func lowered(list []string) map[string]bool {
+	m := make(map[string]bool, len(list))
+	for _, s := range list {
+		m[strings.ToLower(s)] = true
+	}
+	return m
+}
+
+// ServeHTTP is the path of every request.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{server: s, w: w, rc: http.NewResponseController(w), r: r}
+	if refusal := s.outsider(r); refusal != "" {
+		x.refuse(http.StatusForbidden, refusal)
+		return
+	}
+	who, err := s.prove(r)
+	if err != nil {
+		x.unproven(err)
+		return
+	}
+	x.who = who
+	switch r.Method {
+	case http.MethodPost, http.MethodGet, http.MethodDelete:
+	default:
+		x.refuse(http.StatusMethodNotAllowed, "the method must be one of "+allowed)
+		return
+	}
+	if twice := doubled(r.Header); twice != "" {
+		x.refuse(http.StatusBadRequest, "the "+twice+" header is given twice")
+		return
+	}
+	x.in = inbound(r.Header)
+	switch r.Method {
+	case http.MethodPost:
+		x.post()
+	case http.MethodGet:
+		x.get()
+	case http.MethodDelete:
+		x.delete()
+	}
+}
+
+// prove authenticates; nobody is proven where the authenticator panics or proves the zero principal.
+func (s *server) prove(r *http.Request) (who auth.Principal, err error) {
+	defer s.recovered(r.Context(), "authenticate", &err)
+	who, err = s.o.Auth.Authenticate(r)
+	if err == nil && who.IsZero() {
+		err = auth.ErrBadCredential
+	}
+	return who, err
+}
+
+// unproven answers a request that nobody was proven to send.
+func (x *exchange) unproven(err error) {
+	if errors.Is(err, auth.ErrNoCredential) || errors.Is(err, auth.ErrBadCredential) {
+		x.w.Header().Set("WWW-Authenticate", x.o.Challenge)
+		x.refuse(http.StatusUnauthorized, "authentication required")
+		return
+	}
+	if x.r.Context().Err() == nil {
+		x.o.Logger.ErrorContext(x.r.Context(), "caller could not be authenticated", slog.Any("err", err))
+	}
+	x.refuse(http.StatusServiceUnavailable, "the credential cannot be checked now; try again later")
+}
+
+var errPanic = errors.New("panic")
+
+// recovered, deferred, turns a panic into errPanic. What a panic carries may be content and is not logged.
+func (s *server) recovered(ctx context.Context, step string, err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	*err = errPanic
+	text := fmt.Sprintf("%T", v)
+	if e, ok := v.(runtime.Error); ok {
+		text = e.Error()
+	}
+	s.o.Logger.ErrorContext(ctx, "handler panicked", slog.String("step", step), slog.String("panic", text), slog.String("stack", string(debug.Stack())))
+}
+
+// doubled names a header that may come once and came more often.
+func doubled(h http.Header) string {
+	for _, name := range []string{mcp.HeaderSession, mcp.HeaderVersion} {
+		if len(h[name]) > 1 {
+			return name
+		}
+	}
+	return ""
+}
+
+// mirroredParam begins the headers that mirror arguments. MCP 2026-07-28, basic/transports §Custom Headers.
+const mirroredParam = "Mcp-Param-"
+
+// inbound holds what the headers say of a message.
+func inbound(h http.Header) mcp.Inbound {
+	in := mcp.Inbound{Transport: mcp.HTTP, Session: h.Get(mcp.HeaderSession), Header: http.Header{}}
+	for name, values := range h {
+		switch {
+		case name == mcp.HeaderVersion, name == mcp.HeaderMethod, name == mcp.HeaderName, strings.HasPrefix(name, mirroredParam):
+			in.Header[name] = values
+		}
+	}
+	return in
+}
+
+// plain is an error without an id, as the body of a refusal.
+func plain(code int, text string, data jsonrpc.Raw) jsonrpc.Message {
+	return jsonrpc.Message{Error: &jsonrpc.Error{Code: code, Message: text, Data: data}}
+}

@@ -1,0 +1,125 @@
+package streamable
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// take writes what the handler sent.
+func (x *exchange) take(it item) {
+	streaming := x.comments != nil
+	switch {
+	case x.answered: // by a message sent at the same time
+	case it.session != "":
+		x.w.Header().Set(mcp.HeaderSession, it.session)
+	case it.msg.Method != "":
+		x.begin()
+		x.event(it.msg)
+	case streaming, it.status == 0 && !x.takes.json:
+		x.begin()
+		x.event(it.msg)
+		x.answered = true
+	case x.tooLong:
+		x.write(http.StatusRequestEntityTooLarge, it.msg)
+	case it.status != 0:
+		x.write(it.status, it.msg)
+	default:
+		x.write(http.StatusOK, it.msg)
+	}
+}
+
+// begin begins the event stream, if it has not begun and nothing was answered, and lets the client see that at once.
+func (x *exchange) begin() {
+	if x.comments != nil || x.answered {
+		return
+	}
+	x.comments = time.NewTicker(commentEvery)
+	h := x.w.Header()
+	h.Set("Content-Type", typeStream)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // some proxies hold events back else
+	x.deadline()
+	x.w.WriteHeader(http.StatusOK)
+	x.send(nil)
+}
+
+// tick returns where the times for comments come from, nil before the event stream.
+func (x *exchange) tick() <-chan time.Time {
+	if x.comments == nil {
+		return nil
+	}
+	return x.comments.C
+}
+
+// event writes one message to the event stream. A message has no line end in it.
+func (x *exchange) event(m jsonrpc.Message) {
+	b := m.Append([]byte("event: message\ndata: "))
+	x.send(append(b, "\n\n"...))
+}
+
+// write writes the one answer as JSON.
+func (x *exchange) write(status int, m jsonrpc.Message) {
+	x.answered = true
+	body := m.Append(nil)
+	h := x.w.Header()
+	h.Set("Content-Type", typeJSON)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if status == http.StatusMethodNotAllowed {
+		h.Set("Allow", allowed)
+	}
+	x.deadline()
+	x.w.WriteHeader(status)
+	x.send(body)
+}
+
+// refuse answers what the transport itself does not take.
+func (x *exchange) refuse(status int, text string) {
+	code := jsonrpc.CodeInvalidRequest
+	if status >= http.StatusInternalServerError {
+		code = jsonrpc.CodeInternal
+	}
+	x.write(status, plain(code, text, nil))
+}
+
+// status answers without a body.
+func (x *exchange) status(code int) {
+	x.answered = true
+	x.deadline()
+	x.w.WriteHeader(code)
+}
+
+// send writes b and lets the client see it. Each part has its own time; a client that does not read in it is given up.
+func (x *exchange) send(b []byte) {
+	for part := range slices.Chunk(b, writeBytes) {
+		x.deadline()
+		if x.gone {
+			return
+		}
+		if _, err := x.w.Write(part); err != nil {
+			x.giveUp()
+		}
+	}
+	if x.gone {
+		return
+	}
+	if err := x.rc.Flush(); err != nil {
+		x.giveUp()
+	}
+}
+
+// deadline bounds the next write. An error says that the connection is gone, which the write then finds, or that the server under this
+// handler has no deadlines to set.
+func (x *exchange) deadline() { _ = x.rc.SetWriteDeadline(time.Now().Add(writeTime)) }
+
+// giveUp notes that the client is gone.
+func (x *exchange) giveUp() {
+	x.gone = true
+	if x.lost != nil {
+		x.lost()
+	}
+}

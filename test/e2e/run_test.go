@@ -1,0 +1,23 @@
+package e2e
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// run runs navra with arguments and returns what it printed and its exit code.
+func (s *setup) run(args ...string) (string, int) {
+	s.t.Helper()
+	cmd := exec.Command(navraBin, args...)
+	cmd.Dir, cmd.Env = s.Dir, s.env()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return string(out), 0
+	case errors.As(err, &exit):
+		return string(out), exit.ExitCode()
+	}
+	s.t.Fatalf("navra %v: %v", args, err)
+	return "", 0
+}
