@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	navraBin, fixtureBin = filepath.Join(dir, "navra"), filepath.Join(dir, "fixture")
-	for bin, pkg := range map[string]string{navraBin: "navra/cmd/navra", fixtureBin: "navra/test/fixture"} {
-		if out, err := exec.Command("go", "build", "-race", "-o", bin, pkg).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
+	for _, build := range [][]string{{"-race", "-o", navraBin, "navra/cmd/navra"}, {"-o", fixtureBin, "navra/test/fixture"}} {
+		if out, err := exec.Command("go", append([]string{"build"}, build...)...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build %v: %v\n%s", build, err, out)
 			os.Exit(1)
 		}
 	}
@@ -129,11 +129,10 @@ func newSetup(t testing.TB) *setup {
 
 func (s *setup) env(extra ...string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.Home, "XDG_STATE_HOME=" + filepath.Join(s.Home, "state"), "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"}
-	for _, name := range []string{"npm_config_cache", "GORACE"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
+	if v, ok := os.LookupEnv("npm_config_cache"); ok {
+		env = append(env, "npm_config_cache="+v)
 	}
+	env = append(env, "GORACE=atexit_sleep_ms=0 halt_on_error=1") // a race ends navra, and so fails the test
 	return append(append(env, s.Env...), extra...)
 }
 

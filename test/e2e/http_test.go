@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A gateway is a running `navra serve`.
+type gateway struct {
+	t      testing.TB
+	Addr   string
+	stderr *lockedBuffer
+	cmd    *exec.Cmd
+}
+
+var listens = regexp.MustCompile(`listens on http://([^/\s]+)/mcp`)
+
+// serve runs navra serve on a configuration and waits until it listens.
+func (s *setup) serve(config string) *gateway {
+	s.t.Helper()
+	g := &gateway{t: s.t, stderr: &lockedBuffer{}, cmd: exec.Command(navraBin, "serve", "--config", config)}
+	g.cmd.Dir, g.cmd.Env = s.Dir, s.env()
+	pipe, err := g.cmd.StderrPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := g.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	addr := make(chan string, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sc := bufio.NewScanner(pipe); sc.Scan(); {
+			g.stderr.Write([]byte(sc.Text() + "\n"))
+			if m := listens.FindStringSubmatch(sc.Text()); m != nil {
+				addr <- m[1]
+			}
+		}
+	}()
+	s.t.Cleanup(func() { g.stop(); <-done })
+	select {
+	case g.Addr = <-addr:
+	case <-done:
+		s.t.Fatalf("navra serve ended:\n%s", g.stderr)
+	case <-time.After(patience):
+		s.t.Fatalf("navra serve does not listen:\n%s", g.stderr)
+	}
+	return g
+}
+
+// stop ends the gateway as a service manager does.
+func (g *gateway) stop() {
+	if g.cmd.ProcessState != nil {
+		return
+	}
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	timer := time.AfterFunc(15*time.Second, func() { g.cmd.Process.Kill() })
+	g.cmd.Wait()
+	timer.Stop()
+	if g.t.Failed() || strings.Contains(g.stderr.String(), "DATA RACE") {
+		g.t.Errorf("stderr of navra serve:\n%s", g.stderr)
+	}
+}
+
+// A web client speaks to navra over Streamable HTTP.
+type web struct {
+	t       testing.TB
+	addr    string
+	token   string
+	session string
+	modern  bool
+	mu      sync.Mutex
+	next    int
+}
+
+// post sends a body and returns status, headers, and the JSON-RPC messages that came back, from JSON or SSE.
+func (w *web) post(body string, head http.Header) (int, http.Header, []message) {
+	w.t.Helper()
+	req, err := http.NewRequest("POST", "http://"+w.addr+"/mcp", strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if w.token != "" {
+		req.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	if w.session != "" && !w.modern {
+		req.Header.Set("Mcp-Session-Id", w.session)
+		req.Header.Set("MCP-Protocol-Version", "2025-11-25")
+	}
+	for k, v := range head {
+		req.Header[k] = v
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, messages(w.t, resp.Header, b)
+}
+
+func messages(t testing.TB, head http.Header, b []byte) (out []message) {
+	t.Helper()
+	parts := [][]byte{b}
+	if strings.HasPrefix(head.Get("Content-Type"), "text/event-stream") {
+		parts = nil
+		for _, line := range bytes.Split(b, []byte("\n")) {
+			if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+				parts = append(parts, data)
+			}
+		}
+	}
+	for _, p := range parts {
+		if len(bytes.TrimSpace(p)) == 0 {
+			continue
+		}
+		var m message
+		if err := json.Unmarshal(p, &m); err != nil {
+			t.Fatalf("not JSON: %q", p)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// open initializes a session of the stateful era.
+func (w *web) open() *web {
+	w.t.Helper()
+	status, head, got := w.post(request(1, "initialize", hello), nil)
+	if status != 200 || len(got) != 1 || got[0].Error != nil {
+		w.t.Fatalf("initialize: %d %+v", status, got)
+	}
+	w.session = head.Get("Mcp-Session-Id")
+	if w.session == "" {
+		w.t.Fatal("no session id")
+	}
+	if status, _, _ := w.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil); status != 202 {
+		w.t.Fatalf("initialized: %d", status)
+	}
+	return w
+}
+
+func request(id any, method string, params any) string {
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// request sends a request in the client's era and returns its answer.
+func (w *web) request(method string, params map[string]any) message {
+	w.t.Helper()
+	w.mu.Lock()
+	w.next++
+	id := w.next + 100
+	w.mu.Unlock()
+	head := http.Header{}
+	if w.modern {
+		p := map[string]any{"_meta": modernMeta()}
+		for k, v := range params {
+			p[k] = v
+		}
+		params = p
+		head.Set("MCP-Protocol-Version", "2026-07-28")
+		head.Set("Mcp-Method", method)
+		for _, k := range []string{"name", "uri"} {
+			if s, ok := params[k].(string); ok {
+				head.Set("Mcp-Name", s)
+			}
+		}
+	}
+	_, _, got := w.post(request(id, method, params), head)
+	for _, m := range got {
+		if string(m.ID) == fmt.Sprint(id) {
+			return m
+		}
+	}
+	w.t.Fatalf("%s: no answer in %+v", method, got)
+	return message{}
+}
+
+func (w *web) call(tool string, args any) answer {
+	w.t.Helper()
+	return result(w.t, w.request("tools/call", map[string]any{"name": tool, "arguments": args}))
+}
+
+// rawHTTP sends exact bytes and reads one response.
+func rawHTTP(t testing.TB, addr string, raw []byte) (int, http.Header, []message) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write(raw); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, messages(t, resp.Header, b)
+}
+
+// serveConfig writes a configuration with a listener on a free port and one upstream.
+func (s *setup) serveConfig(name, rest string) string {
+	config := filepath.Join(s.Dir, name)
+	write(s.t, config, "listen: 127.0.0.1:0\nstore: "+filepath.Join(s.Home, "state", "navra", "navra.db")+"\n"+rest)
+	return config
+}
