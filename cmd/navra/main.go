@@ -74,14 +74,21 @@ func commands(s std) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(wrapCmd(s), stdioCmd(s), serveCmd(s), checkCmd(s), tokenCmd(s), blackboxCmd(s), demoCmd(s), versionCmd(s))
-	for _, c := range root.Commands() {
-		asUsage(c)
-	}
+	asUsage(root)
 	return root
 }
 
 // asUsage makes wrong arguments usage errors, for c and all below it.
 func asUsage(c *cobra.Command) {
+	if !c.Runnable() { // it only holds others
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())}
+			}
+			return c.Help()
+		}
+	}
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := check(c, args); err != nil {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"os/exec"
 )
@@ -21,3 +22,5 @@ func (s *setup) run(args ...string) (string, int) {
 	s.t.Fatalf("navra %v: %v", args, err)
 	return "", 0
 }
+
+func jsonNumber(s string) json.Number { return json.Number(s) }

@@ -113,6 +113,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 	defer stop()
 	c, err := p.spawn(e)
 	if err != nil {
+		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err)
 		return nil, err
 	}
 	v := p.by.Visit(e.key)
