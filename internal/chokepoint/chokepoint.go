@@ -105,7 +105,9 @@ type Crossing struct {
 
 // pass judges one crossing and records the outcome. Every exit goes through record: what is not recorded did not pass.
 // A verdict counts only for the scope it was judged on; else it is judged again, the third time inside the commit.
+// A client that leaves changes nothing about that: what happened is recorded.
 func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
+	ctx = context.WithoutCancel(ctx)
 	if x.open.ID != "" {
 		s, err := p.store.Scope(ctx, x.open)
 		if err != nil {

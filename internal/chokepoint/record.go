@@ -28,7 +28,7 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 			return p.entry(x), x.raise()
 		}
 	}
-	receipt, err := p.store.Commit(context.WithoutCancel(ctx), c)
+	receipt, err := p.store.Commit(ctx, c)
 	if err == nil {
 		x.entry.Seq = receipt.Seq
 	}
