@@ -40,6 +40,7 @@ func TestOddUpstreams(t *testing.T) {
 	})
 	t.Run("a server that dies fails its calls at once, and is started again", func(t *testing.T) {
 		s := newSetup(t)
+		s.Env = []string{"DIES=" + s.Home}
 		c := s.odd("-die-after", "1").open()
 		if a := c.call("echo", map[string]any{"text": "last words"}); a.text() != "last words" {
 			t.Errorf("the answer that was written before it died: %+v", a)
@@ -47,9 +48,10 @@ func TestOddUpstreams(t *testing.T) {
 		if a := c.call("echo", map[string]any{"text": "again"}); a.text() != "again" {
 			t.Errorf("after the restart: %+v", a)
 		}
+		waitFor(t, "the server to be gone", func() bool { return len(withEnv(t, "DIES="+s.Home)) == 1 }) // navra alone
 		_, slow := c.begin("tools/call", map[string]any{"name": "work", "arguments": map[string]any{"steps": 1000, "ms": 10}})
-		_, quick := c.begin("tools/call", map[string]any{"name": "echo", "arguments": map[string]any{"text": "x"}})
-		c.await("echo", quick)
+		waitFor(t, "the call to reach the server", func() bool { return s.everReached("work") })
+		c.call("echo", map[string]any{"text": "x"})
 		if m := c.await("work", slow); m.Error == nil || !strings.Contains(string(m.Error.Data), `"outcome":"unknown"`) || !strings.Contains(m.Error.Message, "not known") {
 			t.Errorf("the call that was cut off: %s %+v", m.Result, m.Error)
 		}
