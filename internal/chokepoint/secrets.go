@@ -3,6 +3,7 @@ package chokepoint
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,11 @@ type secret struct {
 	filter.Finding
 	from []string // upstreams that the scope knows it from; on the way to an upstream
 }
+
+// maxPlaceholders bounds the secrets of one kind in one scope: an upstream chooses how many it shows.
+const maxPlaceholders = 10_000
+
+var errTooMany = errors.New("more secrets in one conversation than are told apart")
 
 // placeholderMark is how every placeholder begins.
 var placeholderMark = []byte("[secret:")
@@ -174,6 +180,9 @@ func (p *Chokepoint) remember(ctx context.Context, x *Crossing, found []filter.F
 	}
 	names := make(map[filter.Finding]string, len(rows))
 	for i, f := range unique {
+		if rows[i].N > maxPlaceholders {
+			return nil, errTooMany
+		}
 		names[f] = filter.Placeholder(f.Kind, rows[i].N)
 	}
 	return names, nil

@@ -183,9 +183,10 @@ func TestChildrenEndWithNavra(t *testing.T) {
 			start := time.Now()
 			if how == "SIGTERM" {
 				c.cmd.Process.Signal(os.Signal(sigterm))
+				<-c.closed
 			}
 			c.close()
-			t.Logf("ended after %s", time.Since(start))
+			t.Logf("ended after %s", time.Since(start)) // hosts kill after 100 ms
 			waitFor(t, "all processes to end", func() bool { return len(withEnv(t, "MARK_"+mark)) == 0 })
 		})
 	}

@@ -51,6 +51,10 @@ func withEnv(t testing.TB, kv string) (out []int) {
 	return out
 }
 
-func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
+func kill(pid int) {
+	if p, err := os.FindProcess(pid); err == nil {
+		p.Kill()
+	}
+}
 
 const sigterm = syscall.SIGTERM

@@ -394,5 +394,5 @@ func (c *conn) kill(why string) {
 // stop ends the child's process group.
 func (c *conn) stop(how ending) {
 	c.in.Close()
-	c.proc.stop(how)
+	c.proc.stop(how, c.pool.ctx.Done())
 }

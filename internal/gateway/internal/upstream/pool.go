@@ -126,18 +126,24 @@ func (p *Pool) Settle(ctx context.Context, lanes []chokepoint.Lane) {
 	}
 }
 
-// Drop ends the children of lanes whose session is over.
+// Drop ends the children of lanes whose session is over, in the background.
 func (p *Pool) Drop(lanes []chokepoint.Lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, l := range lanes {
-		p.mu.Lock()
-		e := p.lanes[l]
-		delete(p.lanes, l)
-		p.mu.Unlock()
-		if e != nil {
-			e.stop(gently)
+		if e := p.lanes[l]; e != nil {
+			p.retire(e)
 		}
-		p.by.Forget(l)
 	}
+}
+
+// retire takes a lane out of service and ends its child in the background. p.mu is held.
+func (p *Pool) retire(e *lane) {
+	delete(p.lanes, e.key)
+	p.work.Go(func() {
+		e.stop(gently)
+		p.by.Forget(e.key)
+	})
 }
 
 // Close ends all children, and with them what is still waiting. It returns when they are gone.
@@ -237,8 +243,7 @@ func (p *Pool) lane(l chokepoint.Lane, urgent bool) *lane {
 	if !urgent || victim == nil {
 		return nil
 	}
-	delete(p.lanes, victim.key)
-	p.work.Go(func() { victim.stop(gently) })
+	p.retire(victim)
 	return p.add(l, urgent)
 }
 
@@ -274,17 +279,11 @@ func (p *Pool) reap() {
 		case <-tick.C:
 		}
 		p.mu.Lock()
-		var old []*lane
-		for k, e := range p.lanes {
+		for _, e := range p.lanes {
 			if !e.busy() && time.Since(e.lastUse()) > idleLimit {
-				old = append(old, e)
-				delete(p.lanes, k)
+				p.retire(e)
 			}
 		}
 		p.mu.Unlock()
-		for _, e := range old {
-			e.stop(gently)
-			p.by.Forget(e.key)
-		}
 	}
 }

@@ -63,12 +63,18 @@ func (p *process) wait() {
 	close(p.done)
 }
 
-// stop ends the group: whoever of it is left is killed last. It returns when the child was waited for.
-func (p *process) stop(how ending) {
+// stop ends the group: whoever of it is left is killed last. It returns when the child was waited for. A gentle end that is under way
+// becomes one at once when hurry is closed.
+func (p *process) stop(how ending, hurry <-chan struct{}) {
 	g := graces[how]
-	if !p.gone(g.eof) {
+	if how == atOnce {
+		hurry = nil // it is
+	}
+	if !p.gone(g.eof, hurry) {
 		signalGroup(p.pid, false)
-		p.gone(g.term)
+		if !p.gone(g.term, hurry) {
+			p.gone(graces[atOnce].term, nil)
+		}
 	}
 	p.kill()
 	<-p.done
@@ -77,11 +83,15 @@ func (p *process) stop(how ending) {
 // kill ends the whole group at once.
 func (p *process) kill() { signalGroup(p.pid, true) }
 
-func (p *process) gone(within time.Duration) bool {
+// gone waits for the child's end, within a time, or until hurry is closed.
+func (p *process) gone(within time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
-	case <-time.After(within):
-		return false
+	case <-timer.C:
+	case <-hurry:
 	}
+	return false
 }
