@@ -368,6 +368,39 @@ func TestRaceBetweenTaintAndPermit(t *testing.T) {
 	}
 }
 
+// What an upstream asks is answered from a fixed set.
+func TestRepliesToUpstreams(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	lane := b.Lanes(call(t, b.ann, "files__read", "{}"))[0]
+	for method, want := range map[string]string{
+		"ping":                   `{"jsonrpc":"2.0","id":"q","result":{}}`,
+		"roots/list":             `{"jsonrpc":"2.0","id":"q","error":{"code":-32601,"message":"Method not found"}}`,
+		"sampling/createMessage": `{"jsonrpc":"2.0","id":"q","error":{"code":-32601,"message":"Method not found"}}`,
+		"x/y":                    `{"jsonrpc":"2.0","id":"q","error":{"code":-32601,"message":"Method not found"}}`,
+	} {
+		id, _ := jsonrpc.IDOf(jsonrpc.Quote("q"))
+		m, err := b.AdmitReply(t.Context(), b.Unsolicited(lane, jsonrpc.Message{ID: id, Method: method}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := m.Spend(b.Chokepoint); err != nil || string(c.Body) != want || c.Lane != lane || !c.ID.IsZero() {
+			t.Errorf("%s: %s, %v, want %s", method, c.Body, err, want)
+		}
+	}
+	if _, err := b.AdmitReply(t.Context(), chokepoint.FromUpstream{}); !errors.Is(err, chokepoint.ErrUncleared) {
+		t.Errorf("the zero value: %v", err)
+	}
+	n := 0
+	for _, e := range b.entries(t) {
+		if e.Kind == blackbox.FromUpstream {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d requests of the upstream recorded, want 4", n)
+	}
+}
+
 func TestNewPanicsWithoutAPart(t *testing.T) {
 	defer func() {
 		if recover() == nil {
