@@ -45,7 +45,11 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	if c.id.IsZero() {
 		c.id = from.In.Msg.ID // navra answers itself, under the client's id
 	}
-	c.token, _ = from.In.Msg.Params.Get("_meta", "progressToken")
+	if token, _ := from.In.Msg.Params.Get("_meta", "progressToken"); token != nil {
+		if _, ok := jsonrpc.IDOf(token); ok { // a string or an integer; nothing else is one
+			c.token = token
+		}
+	}
 	c.body = jsonrpc.Message{ID: c.id, Method: c.method, Params: c.outgoing(x.final)}.Append(nil)
 	c.x, c.seq = x, x.entry.Seq
 	if c.lane.upstream != Self {

@@ -401,6 +401,30 @@ func TestRepliesToUpstreams(t *testing.T) {
 	}
 }
 
+// An answer that asks the client for something smuggles a request past the pipeline: it is none.
+func TestAnswersThatAskAreRefused(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	from := call(t, b.ann, "files__read", "{}")
+	from.Version = mcp.V20260728
+	for _, result := range []string{`{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage"}}}`, `{"resultType":"task","taskId":"1"}`, `{"resultType":7}`, `[]`} {
+		m := b.admit(t, from)
+		out, err := b.Release(t.Context(), m.Answer(jsonrpc.Message{ID: jsonrpc.IntID(1), Result: jsonrpc.Raw(result)}, 0), from)
+		if err != nil || out.Msg.Error == nil || out.Msg.Result != nil {
+			t.Errorf("%s: Release = %s, %v, want an error", result, out.Msg.Result, err)
+		}
+	}
+}
+
+func TestEntriesHoldNoSecretInNames(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	if _, _, err := b.Admit(t.Context(), call(t, b.ann, "x "+aws(), "{}")); err == nil {
+		t.Fatal("admitted")
+	}
+	if e := b.entries(t)[0]; strings.Contains(string(e.Encode()), aws()) {
+		t.Errorf("entry: %s", e.Encode())
+	}
+}
+
 func TestNewPanicsWithoutAPart(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -49,6 +49,11 @@ func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
 	e.Time = p.now().UTC()
 	e.Verdict, e.Stage, e.Reason = x.verdict.Effect.String(), string(x.verdict.Stage), x.verdict.Reason
 	e.Role = x.verdict.Role
+	for _, text := range []*string{&e.Target, &e.Reason, &e.RequestID, &e.Method} { // what a peer chose may hold a secret
+		if *text != "" {
+			*text = p.Redact(*text)
+		}
+	}
 	e.Policy = p.policy.Load().Digest()
 	if x.way == toUpstream && !x.verdict.Permits() {
 		e.Outcome = string(NotSent)

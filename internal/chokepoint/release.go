@@ -2,7 +2,6 @@ package chokepoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"navra/internal/blackbox"
@@ -10,15 +9,6 @@ import (
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 	"navra/internal/policy"
-)
-
-// Reasons why a call that was sent has no answer of the upstream's. They say what the client is told.
-var (
-	ErrCancelled   = errors.New("cancelled by the client")
-	ErrDeadline    = errors.New("the call's deadline passed")
-	ErrShutdown    = errors.New("navra is shutting down")
-	ErrUnavailable = errors.New("the upstream is not available")
-	ErrBadAnswer   = errors.New("the upstream's answer is not valid")
 )
 
 // Release judges what an upstream sent on its way to a client: an answer, a failure, or progress. What it returns may be
@@ -48,7 +38,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	switch {
 	case m.Error != nil:
 		x.body = errorBody(*m.Error)
-	case c.lane.upstream != Self && !m.Result.IsObject():
+	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
 		x.body = m.Result
@@ -58,6 +48,14 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return Released{Msg: p.deny(c.from, &x, Ran).Msg}, nil
 	}
 	return c.reply(m.Error != nil, x.final), nil
+}
+
+// complete reports whether a result is one that ends its call. Any other kind asks the client for something, and nothing was
+// agreed on that could.
+func complete(result jsonrpc.Raw) bool {
+	kind, has := result.Get("resultType")
+	s, _ := kind.Text()
+	return result.IsObject() && (!has || s == "complete")
 }
 
 // returning begins the crossing of what comes back for c.
@@ -91,24 +89,19 @@ func (p *Chokepoint) releaseFailure(ctx context.Context, c *clearance, x *Crossi
 		outcome = Unknown
 	}
 	x.entry.Outcome = string(outcome)
-	code, why := jsonrpc.CodeInternal, ErrUnavailable
-	for _, known := range []error{ErrCancelled, ErrDeadline, ErrShutdown, ErrBadAnswer} {
-		if errors.Is(in.err, known) {
-			why = known
-		}
-	}
-	reason := map[error]string{ErrCancelled: "cancelled", ErrDeadline: "deadline", ErrShutdown: "shutdown", ErrBadAnswer: "bad answer", ErrUnavailable: "unavailable"}[why]
-	if why == ErrCancelled || why == ErrDeadline || why == ErrShutdown {
-		code = -32001
-	}
-	v := policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: reason + ": " + errorText(in.err), Role: x.role}
+	f := failureOf(in.err, c.from.Version, c.x.facts.Topic)
+	v := policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: f.reason + ": " + errorText(in.err), Role: x.role}
 	x.pre = &v
 	if p.pass(ctx, x) != nil {
 		return Released{Msg: p.deny(c.from, x, outcome).Msg}, nil
 	}
-	data := new(jsonrpc.Object).Text("reason", reason).Text("outcome", string(outcome)).Text("ref", x.entry.Ref).Done()
-	text := fmt.Sprintf("navra: upstream %s: %s. %s Reference %s.", c.lane.upstream, why, outcomeText(outcome), x.entry.Ref)
-	return Released{Msg: jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &jsonrpc.Error{Code: code, Message: text, Data: data}}}, nil
+	data := new(jsonrpc.Object).Text("reason", f.reason)
+	if f.size != nil {
+		data.Int("limit", f.size.Limit).Int("actual", f.size.Actual)
+	}
+	data.Text("outcome", string(outcome)).Text("ref", x.entry.Ref)
+	text := fmt.Sprintf("navra: upstream %s: %s. %s Reference %s.", c.lane.upstream, f.text, outcomeText(outcome), x.entry.Ref)
+	return Released{Msg: jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &jsonrpc.Error{Code: f.code, Message: text, Data: data.Done()}}}, nil
 }
 
 func errorText(err error) string {

@@ -39,7 +39,13 @@ func (v View) Definitions(topic mcp.Topic) []jsonrpc.Raw {
 			out = append(out, it)
 		}
 	}
-	return catalogue.Definitions(out)
+	defs := catalogue.Definitions(out)
+	if v.peer.Version.Stateless() {
+		for i := range defs {
+			defs[i] = defs[i].Without("execution") // of the stateful era alone
+		}
+	}
+	return defs
 }
 
 // Heard reports whether it is known what the lane's upstream offers to its principal, from this run or the last.

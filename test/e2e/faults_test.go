@@ -45,10 +45,12 @@ func TestOddUpstreams(t *testing.T) {
 		if a := c.call("echo", map[string]any{"text": "last words"}); a.text() != "last words" {
 			t.Errorf("the answer that was written before it died: %+v", a)
 		}
+		gone := func() bool { return len(withEnv(t, "DIES="+s.Home)) == 1 } // navra alone is left
+		waitFor(t, "the server to be gone", gone)
 		if a := c.call("echo", map[string]any{"text": "again"}); a.text() != "again" {
 			t.Errorf("after the restart: %+v", a)
 		}
-		waitFor(t, "the server to be gone", func() bool { return len(withEnv(t, "DIES="+s.Home)) == 1 }) // navra alone
+		waitFor(t, "the server to be gone", gone)
 		_, slow := c.begin("tools/call", map[string]any{"name": "work", "arguments": map[string]any{"steps": 1000, "ms": 10}})
 		waitFor(t, "the call to reach the server", func() bool { return s.everReached("work") })
 		c.call("echo", map[string]any{"text": "x"})
@@ -90,6 +92,16 @@ func TestOddUpstreams(t *testing.T) {
 		c := newSetup(t).odd("-stderr-flood", "300000").open()
 		if a := c.call("echo", map[string]any{"text": "x"}); a.text() != "x" {
 			t.Errorf("echo: %+v", a)
+		}
+	})
+	t.Run("too large an answer fails its call", func(t *testing.T) {
+		c := newSetup(t).odd("-big", "18000000").open()
+		m := c.request("tools/call", map[string]any{"name": "echo"})
+		if m.Error == nil || m.Error.Code != -32002 || !strings.Contains(string(m.Error.Data), `"limit":16777216`) || !strings.Contains(string(m.Error.Data), `"outcome":"ran"`) {
+			t.Errorf("answer: %.100s %+v", m.Result, m.Error)
+		}
+		if a := c.call("work", map[string]any{"steps": 1, "ms": 1}); a.text() != "done" {
+			t.Errorf("afterwards: %+v", a)
 		}
 	})
 	t.Run("all pages are read", func(t *testing.T) {

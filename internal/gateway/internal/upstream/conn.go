@@ -242,9 +242,9 @@ func (c *conn) write(ctx context.Context, body []byte) (sent bool, err error) {
 func (c *conn) read(out io.Reader) {
 	r := bufio.NewReaderSize(out, 64<<10)
 	for {
-		line, long, err := readLine(r)
+		line, size, err := readLine(r)
 		if len(line) > 0 {
-			c.take(line, long)
+			c.take(line, size)
 		}
 		if err != nil {
 			return
@@ -252,27 +252,28 @@ func (c *conn) read(out io.Reader) {
 	}
 }
 
-// readLine reads up to LF. Of a line over maxLine it keeps the beginning only, and says so.
-func readLine(r *bufio.Reader) (line []byte, long bool, err error) {
+// readLine reads up to LF, and tells how long the line was. Of one over maxLine it keeps the beginning only.
+func readLine(r *bufio.Reader) (line []byte, size int64, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
-		if !long && len(line)+len(part) > maxLine+1 {
-			long = true
-			line = bytes.Clone(append(line, part...)[:keepOfLong])
-		} else if !long {
+		size += int64(len(part))
+		switch {
+		case size <= maxLine+1:
 			line = append(line, part...)
+		case len(line) > keepOfLong:
+			line = bytes.Clone(line[:keepOfLong])
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return bytes.TrimRight(line, "\r\n"), long, err
+			return bytes.TrimRight(line, "\r\n"), size, err
 		}
 	}
 }
 
 // take gives one line to whom it belongs.
-func (c *conn) take(line []byte, long bool) {
+func (c *conn) take(line []byte, size int64) {
 	m, repaired, fault := jsonrpc.ParseUpstream(line)
-	if long {
-		c.fail(fault, fmt.Errorf("%w: it is over %d bytes", chokepoint.ErrBadAnswer, maxLine), true)
+	if size > maxLine+1 {
+		c.fail(fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
 		return
 	}
 	if fault != nil {

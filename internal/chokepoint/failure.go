@@ -1,0 +1,61 @@
+package chokepoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// Reasons why a call that was sent has no answer of the upstream's. They say what the client is told.
+var (
+	ErrCancelled   = errors.New("cancelled by the client")
+	ErrDeadline    = errors.New("the call's deadline passed")
+	ErrShutdown    = errors.New("navra is shutting down")
+	ErrUnavailable = errors.New("the upstream is not available")
+	ErrBadAnswer   = errors.New("the upstream's answer is not valid")
+)
+
+// A TooLarge is an answer over the size limit, in bytes.
+type TooLarge struct{ Limit, Actual int64 }
+
+func (e TooLarge) Error() string {
+	return fmt.Sprintf("the upstream's answer is over the size limit of %d bytes", e.Limit)
+}
+
+// Codes of navra's own errors about a call.
+const (
+	codeStopped  = -32001 // by a deadline, a cancellation or a shutdown
+	codeTooLarge = -32002
+)
+
+// A failed is what a client is told of a call without an answer.
+type failed struct {
+	code         int
+	reason, text string
+	size         *TooLarge
+}
+
+// failureOf maps an error to it; one that is not known says only that the upstream is not available.
+func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
+	var size TooLarge
+	switch {
+	case errors.As(err, &size):
+		f := failed{code: codeTooLarge, reason: "size", text: size.Error(), size: &size}
+		if v.Stateless() && topic == mcp.Resource { // the code means a missing resource there
+			f.code = jsonrpc.CodeInternal
+		}
+		return f
+	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled): // a stateless client cancels by leaving
+		return failed{code: codeStopped, reason: "cancelled", text: ErrCancelled.Error()}
+	case errors.Is(err, ErrDeadline), errors.Is(err, context.DeadlineExceeded):
+		return failed{code: codeStopped, reason: "deadline", text: ErrDeadline.Error()}
+	case errors.Is(err, ErrShutdown):
+		return failed{code: codeStopped, reason: "shutdown", text: ErrShutdown.Error()}
+	case errors.Is(err, ErrBadAnswer):
+		return failed{code: jsonrpc.CodeInternal, reason: "bad answer", text: ErrBadAnswer.Error()}
+	}
+	return failed{code: jsonrpc.CodeInternal, reason: "unavailable", text: ErrUnavailable.Error()}
+}
