@@ -17,6 +17,7 @@ import (
 	"navra/internal/auth"
 	"navra/internal/auth/local"
 	"navra/internal/catalogue"
+	"navra/internal/chokepoint"
 	"navra/internal/gateway"
 	"navra/internal/ifc"
 	"navra/internal/policy"
@@ -38,6 +39,9 @@ func wrapCmd(s std) *cobra.Command {
 		Example: "  navra wrap -- npx -y @modelcontextprotocol/server-filesystem .",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
+			if name != "" && (!givenName.MatchString(name) || name == chokepoint.Self || name == chokepoint.Navra) {
+				return usageError{fmt.Errorf("--name %q: a name is of a-z, 0-9 and -, at most 48, and not self or navra", name)}
+			}
 			p, err := wrapPlan(argv, name, store, clean)
 			if err != nil {
 				return err
@@ -93,6 +97,7 @@ func localPolicy() policy.Options {
 }
 
 var (
+	givenName     = regexp.MustCompile(`^(?:[a-z0-9][a-z0-9-]{0,47})$`)
 	versionSuffix = regexp.MustCompile(`(.)@[^@/]*$`)
 	notInName     = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 	programs      = map[string]bool{"npx": true, "uvx": true, "bunx": true, "npm": true, "pnpm": true, "yarn": true, "node": true, "python": true, "python3": true, "uv": true, "pipx": true, "bun": true, "deno": true}

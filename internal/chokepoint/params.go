@@ -1,6 +1,7 @@
 package chokepoint
 
 import (
+	"slices"
 	"strings"
 
 	"navra/internal/catalogue"
@@ -37,18 +38,17 @@ func withoutMeta(v jsonrpc.Raw, names ...string) jsonrpc.Raw {
 	if !meta.IsObject() {
 		return v.Without("_meta")
 	}
-	for k := range meta.Members() {
-		if strings.HasPrefix(k, mcp.Meta) || strings.HasPrefix(k, mcp.Own) {
-			names = append(names, k)
+	o, kept := new(jsonrpc.Object), 0
+	for k, e := range meta.Members() {
+		if !strings.HasPrefix(k, mcp.Meta) && !strings.HasPrefix(k, mcp.Own) && !slices.Contains(names, k) {
+			o.Raw(k, e)
+			kept++
 		}
 	}
-	for _, k := range names {
-		meta = meta.Without(k)
-	}
-	if string(meta) == "{}" {
+	if kept == 0 {
 		return v.Without("_meta")
 	}
-	return v.With("_meta", meta)
+	return v.With("_meta", o.Done())
 }
 
 // outgoing puts navra's own progress token in, where the client asked for progress.

@@ -1,8 +1,9 @@
 package chokepoint
 
 import (
-	"fmt"
+	"errors"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,84 +12,129 @@ import (
 	"navra/internal/jsonrpc"
 )
 
-// pathArguments are the argument names whose strings are paths, wherever they stand in a call's arguments.
-var pathArguments = []string{
-	"path", "paths", "file", "files", "filename", "filenames", "filepath", "file_path", "file_paths", "filePath",
-	"dir", "directory", "folder", "cwd", "root", "source", "src", "destination", "dest", "dst", "target",
-	"old_path", "new_path", "oldPath", "newPath", "repo_path",
+// pathEndings are the ends of argument names whose strings are paths, wherever they stand in a call's arguments, in any case:
+// "path" covers file_path and outputPath too. More is better: a path too many refuses, one too few lets a secret go astray.
+var pathEndings = []string{
+	"path", "paths", "file", "files", "filename", "filenames", "dir", "directory", "folder", "cwd", "root", "source", "src",
+	"destination", "dest", "dst", "target", "output", "outfile", "location", "uri",
 }
 
+// Bounds on the paths that one call names.
+const (
+	maxPath  = 4096 // bytes
+	maxPaths = 256
+)
+
+var errPath = errors.New("a path that the call names cannot be resolved to one place")
+
 // namedPaths returns the canonical paths that a call's params name: made absolute against the folder that the upstream
-// counts from, cleaned, symbolic links resolved as far as the path exists. A path that cannot be resolved is an error.
+// counts from, symbolic links resolved as far as the path exists. A string that could be read in two ways counts as both.
 func namedPaths(params jsonrpc.Raw, u *catalogue.Upstream) ([]string, error) {
-	var out []string
-	var bad error
-	add := func(s string, uri bool) {
-		p, err := canonicalPath(s, uri, u.Folder)
-		if err != nil && bad == nil {
-			bad = err
-		} else if !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	var walk func(name string, v jsonrpc.Raw)
-	walk = func(name string, v jsonrpc.Raw) {
-		if s, ok := v.Text(); ok {
-			if uri := strings.HasPrefix(strings.ToLower(s), "file:"); uri || slices.Contains(pathArguments, name) {
-				add(s, uri)
-			}
-			return
-		}
-		for e := range v.Elements() {
-			walk(name, e)
-		}
-		for k, e := range v.Members() {
-			walk(k, e)
-		}
-	}
+	n := naming{folder: u.Folder, seen: map[string]bool{}}
 	args, _ := params.Get("arguments")
-	walk("", args)
+	n.walk("", args)
 	uri, _ := params.Get("uri")
-	walk("", uri)
-	return out, bad
+	n.walk("", uri)
+	return n.out, n.err
+}
+
+type naming struct {
+	folder string
+	out    []string
+	seen   map[string]bool
+	err    error
+}
+
+func (n *naming) walk(name string, v jsonrpc.Raw) {
+	if s, ok := v.Text(); ok {
+		uri := fileURL(s)
+		named := isPathName(name)
+		if uri {
+			n.add(s, true)
+		}
+		if named {
+			n.add(s, false)
+		}
+		return
+	}
+	for e := range v.Elements() {
+		n.walk(name, e)
+	}
+	for k, e := range v.Members() {
+		n.walk(k, e)
+	}
+}
+
+func isPathName(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(pathEndings, func(end string) bool { return strings.HasSuffix(name, end) })
+}
+
+// fileURL reports whether s is a file: URI, and not a text that begins like one.
+func fileURL(s string) bool {
+	return len(s) > 6 && len(s) <= maxPath && strings.EqualFold(s[:6], "file:/") && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 })
+}
+
+func (n *naming) add(s string, uri bool) {
+	path, err := "", errPath
+	if len(s) <= maxPath && len(n.out) < maxPaths {
+		path, err = canonicalPath(s, uri, n.folder)
+	}
+	switch {
+	case err != nil:
+		n.err = err
+	case !n.seen[path]:
+		n.seen[path] = true
+		n.out = append(n.out, path)
+	}
 }
 
 func canonicalPath(s string, uri bool, folder string) (string, error) {
 	if uri {
 		u, err := url.Parse(s)
 		if err != nil || (u.Host != "" && u.Host != "localhost") {
-			return "", fmt.Errorf("the file URI %q cannot be resolved", s)
+			return "", errPath
 		}
 		s = filepath.FromSlash(u.Path)
 	}
-	if strings.ContainsRune(s, 0) {
-		return "", fmt.Errorf("a path holds a NUL character")
-	}
-	if strings.HasPrefix(s, "~") {
-		return "", fmt.Errorf("the path %q begins with ~, which each server reads in its own way; name it in full", s)
+	if strings.ContainsRune(s, 0) || strings.HasPrefix(s, "~") { // each server reads ~ in its own way
+		return "", errPath
 	}
 	if !filepath.IsAbs(s) {
-		s = filepath.Join(folder, s)
+		s = folder + string(filepath.Separator) + s
 	}
-	return resolveLinks(filepath.Clean(s))
+	physical, err := resolve(s)
+	if err != nil {
+		return "", err
+	}
+	// A server may clean the path before the system sees it. Where ".." behind a link makes that another place, it names none.
+	lexical, err := resolve(filepath.Clean(s))
+	if err != nil || lexical != physical {
+		return "", errPath
+	}
+	return physical, nil
 }
 
-// resolveLinks resolves the symbolic links of the longest part of path that exists, and appends the rest.
-func resolveLinks(path string) (string, error) {
-	rest := ""
-	for p := path; ; {
-		real, err := filepath.EvalSymlinks(p)
-		if err == nil {
-			return filepath.Join(real, rest), nil
+// resolve walks an absolute path element by element, as the system does: links are followed where they stand, and what does not exist is taken as it is.
+func resolve(path string) (string, error) {
+	volume := filepath.VolumeName(path)
+	at := volume + string(filepath.Separator)
+	for _, elem := range strings.Split(filepath.ToSlash(path[len(volume):]), "/") {
+		switch elem {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
 		}
-		parent := filepath.Dir(p)
-		if parent == p {
-			return "", fmt.Errorf("the path %q cannot be resolved", path)
+		next := filepath.Join(at, elem)
+		info, err := os.Lstat(next)
+		if err == nil && info.Mode()&os.ModeSymlink != 0 {
+			if next, err = filepath.EvalSymlinks(next); err != nil { // it leads nowhere: where it will lead is not known
+				return "", errPath
+			}
 		}
-		if isLink(p) { // a link that leads nowhere: what it will lead to is not known
-			return "", fmt.Errorf("the path %q ends in a broken link", path)
-		}
-		rest = filepath.Join(filepath.Base(p), rest)
-		p = parent
+		at = next
 	}
+	return at, nil
 }

@@ -2,7 +2,6 @@ package chokepoint
 
 import (
 	"context"
-	"os"
 	"slices"
 
 	"navra/internal/blackbox"
@@ -96,11 +95,6 @@ func (p *Chokepoint) payload(x *Crossing) *blackbox.Payload {
 	}
 	out := blackbox.NewPayload(name, x.body, stored)
 	return &out
-}
-
-func isLink(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode()&os.ModeSymlink != 0
 }
 
 // tell records an event that is no crossing: start, stop.

@@ -119,7 +119,7 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 	}
 	x := p.returning(c, blackbox.Notification)
 	x.entry.Method = m.Method
-	x.body = m.Params.Without("progressToken")
+	x.body = withoutMeta(m.Params.Without("progressToken"))
 	s, err := p.store.Scope(ctx, x.open)
 	if err != nil {
 		return Released{Drop: true}, nil
@@ -161,6 +161,8 @@ func (c *clearance) reply(failed bool, body jsonrpc.Raw) Released {
 		e = jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the upstream asks for a URL to be opened, which this client has not agreed to"}
 	case v.Stateless() && e.Code == -32002 && c.x.facts.Topic == mcp.Resource:
 		e.Code, e.Data = jsonrpc.CodeInvalidParams, orEmpty(e.Data).With("uri", jsonrpc.Quote(c.x.facts.Item.Name))
+	case e.Code == codeStopped || e.Code == codeDenied: // navra's own words about a call
+		e.Code = jsonrpc.CodeInternal
 	case e.Code <= -32020 && e.Code >= -32099: // the specification's own codes between two peers: they are about that hop
 		e.Code = jsonrpc.CodeInternal
 	}

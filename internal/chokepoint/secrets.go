@@ -24,6 +24,9 @@ type secret struct {
 // maxPlaceholders bounds the secrets of one kind in one scope: an upstream chooses how many it shows.
 const maxPlaceholders = 10_000
 
+// maxNewPlaceholders bounds those of one message.
+const maxNewPlaceholders = 1000
+
 var errTooMany = errors.New("more secrets in one conversation than are told apart")
 
 // placeholderMark is how every placeholder begins.
@@ -44,6 +47,7 @@ func (p *Chokepoint) putBack(ctx context.Context, x *Crossing) policy.Verdict {
 	if err != nil {
 		return policy.Denied(policy.StageResolve, err.Error())
 	}
+	var values []string
 	body, err := x.body.MapStrings(func(path string, name bool, s string) (string, bool) {
 		refs := filter.FindPlaceholders(s)
 		for i := len(refs) - 1; i >= 0; i-- {
@@ -53,6 +57,13 @@ func (p *Chokepoint) putBack(ctx context.Context, x *Crossing) policy.Verdict {
 				return s, false
 			}
 			s = s[:refs[i].Start] + value + s[refs[i].End:]
+			values = append(values, value)
+		}
+		for _, value := range values[len(values)-len(refs):] {
+			if !p.recognised(s, value) {
+				ok = ok.And(policy.Denied(policy.StageResolve, "a placeholder stands where its secret would not be recognised again; keep the text around it as it was read"))
+				return s, false
+			}
 		}
 		return s, len(refs) > 0
 	})
@@ -63,6 +74,11 @@ func (p *Chokepoint) putBack(ctx context.Context, x *Crossing) policy.Verdict {
 		x.final = body
 	}
 	return ok
+}
+
+// recognised reports whether the filter finds a value in text: else it would be shown the next time the text is read.
+func (p *Chokepoint) recognised(text, value string) bool {
+	return slices.ContainsFunc(p.filter.Scan(text), func(sp filter.Span) bool { return strings.Contains(text[sp.Start:sp.End], value) })
 }
 
 // reveal returns the value that a placeholder stands for, or why it may not be sent.
@@ -112,17 +128,14 @@ func (p *Chokepoint) examine(ctx context.Context, x *Crossing) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range found {
-		s := secret{Finding: f}
-		tag := p.vault.Tag([]byte(f.Value))
-		for _, h := range table {
-			if h.Tag == tag {
-				for _, o := range h.Objects {
-					s.from = append(s.from, o.Upstream)
-				}
-			}
+	from := make(map[[32]byte][]string, len(table))
+	for _, h := range table {
+		for _, o := range h.Objects {
+			from[h.Tag] = append(from[h.Tag], o.Upstream)
 		}
-		x.found = append(x.found, s)
+	}
+	for _, f := range found {
+		x.found = append(x.found, secret{f, from[p.vault.Tag([]byte(f.Value))]})
 	}
 	return nil
 }
@@ -164,9 +177,13 @@ func (p *Chokepoint) remember(ctx context.Context, x *Crossing, found []filter.F
 	}
 	var unique []filter.Finding
 	var rows []scope.Placeholder
+	seen := map[filter.Finding]bool{}
 	for _, f := range found {
-		if slices.Contains(unique, f) {
+		if seen[f] {
 			continue
+		}
+		if seen[f] = true; len(seen) > maxNewPlaceholders {
+			return nil, errTooMany
 		}
 		box := p.vault.Seal([]byte(f.Value), vaultContext(x.open.ID, f.Kind))
 		unique = append(unique, f)

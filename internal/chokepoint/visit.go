@@ -12,8 +12,12 @@ import (
 	"navra/internal/policy"
 )
 
-// maxPages bounds the pages of one list, and so a list that never ends.
-const maxPages = 1000
+// Bounds on what is read of an upstream's lists, and so on lists that never end.
+const (
+	maxPages       = 1000     // of one list
+	maxListed      = 10_000   // definitions of one list
+	maxListedBytes = 32 << 20 // of all lists
+)
 
 // A Visit is one opening of a lane, or one reading of its lists: navra's own messages in their order, and what the upstream
 // said of itself, gathered from released answers alone. A Visit is used by one goroutine.
@@ -24,6 +28,7 @@ type Visit struct {
 	todo    []string // lists still to be read
 	cursor  jsonrpc.Raw
 	pages   int
+	bytes   int
 }
 
 // Visit begins the opening of a lane.
@@ -133,6 +138,9 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 		key, list = "resources", &v.listing.Resources
 	}
 	page, _ := result.Get(key)
+	if v.bytes += len(page); v.bytes > maxListedBytes {
+		return fmt.Errorf("%s: the upstream's lists have more than %d bytes", method, maxListedBytes)
+	}
 	for def := range page.Elements() {
 		if out, ok := v.by.clean(def); ok {
 			*list = append(*list, out)
@@ -144,7 +152,7 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 	if _, text := v.cursor.Text(); !text {
 		v.cursor = nil
 	}
-	if v.pages++; v.cursor == nil || v.pages >= maxPages {
+	if v.pages++; v.cursor == nil || v.pages >= maxPages || len(*list) >= maxListed {
 		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0
 	}
 	return nil

@@ -7,23 +7,35 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
 // Defaults where the file says nothing.
 const (
-	DefaultConnect = 30 * time.Second
-	DefaultCall    = 5 * time.Minute
-	// LocalDefault is the built-in role of a developer's own machine.
-	LocalDefault = "local-default"
-	maxFile      = 1 << 20 // bytes
+	DefaultConnect         = 30 * time.Second
+	DefaultCall            = 5 * time.Minute
+	defaultIntegrity       = "untrusted"
+	defaultConfidentiality = "sensitive"
+	defaultClearance       = "pii"
 )
 
-// A File is a configuration that was read and found valid in itself. Paths in it are absolute.
+// LocalDefault is the built-in role of a developer's own machine.
+const LocalDefault = "local-default"
+
+const maxFile = 1 << 20 // bytes
+
+// levels are the words for confidentiality, lowest first.
+var levels = []string{"public", "sensitive", "pii", "secret"}
+
+// A File is a configuration that was read and found valid in itself. Paths in it are absolute. It is not changed after Parse, and so
+// safe for concurrent use.
 type File struct {
 	Path       string
 	Listen     string // "" where the file has no listener
@@ -69,36 +81,41 @@ type Variable struct {
 	where string
 }
 
-// Format and LogValue keep the value out of whatever prints it.
+// Format keeps the value out of whatever prints it.
 func (v Variable) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s=[redacted]", v.Name) }
-func (v Variable) LogValue() slog.Value       { return slog.StringValue(v.Name + "=[redacted]") }
 
-// Load reads the file at path.
+// LogValue keeps the value out of logs.
+func (v Variable) LogValue() slog.Value { return slog.StringValue(v.Name + "=[redacted]") }
+
+// Load reads the file at path. Its errors are those of reading, and of Parse.
 func Load(path string) (*File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	info, err := os.Stat(abs)
+	in, err := os.Open(abs)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("configuration %s: it has %d bytes, more than %d", path, info.Size(), maxFile)
-	}
-	b, err := os.ReadFile(abs)
+	defer in.Close()
+	b, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	return Parse(abs, b)
 }
 
-// Parse reads a configuration; name is its path, from which relative paths in it count. The error names each fault with file, line and key.
+// Parse reads a configuration; name is its path, from whose folder relative paths in it count. The error names each fault, at most
+// ten, with file, line and key, one a line.
 func Parse(name string, b []byte) (*File, error) {
 	if len(b) > maxFile {
 		return nil, fmt.Errorf("%s: it has more than %d bytes", name, maxFile)
 	}
-	r := &reader{name: name, dir: filepath.Dir(name)}
+	dir, err := filepath.Abs(filepath.Dir(name))
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", name, err)
+	}
+	r := &reader{name: name, dir: dir}
 	f := r.file(b)
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
@@ -107,7 +124,7 @@ func Parse(name string, b []byte) (*File, error) {
 	return f, nil
 }
 
-// CheckServe returns what `navra serve` lacks or refuses.
+// CheckServe returns what `navra serve` lacks or refuses in f; other commands need none of it.
 func (f *File) CheckServe() error {
 	switch {
 	case f.Listen == "":
@@ -131,17 +148,18 @@ func loopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Digest identifies what decides: principals, roles, flow, filters, labels and classes.
+// Digest identifies what decides: principals, roles, flow, filters, labels and classes. The order of upstreams and of keys, and what
+// a child is started with, do not count.
 func (f *File) Digest() [32]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q %q\n", f.Principals, f.Roles, f.Violation, f.Results, f.Arguments)
-	for _, u := range f.Upstreams {
+	for _, u := range slices.SortedFunc(slices.Values(f.Upstreams), func(a, b Upstream) int { return strings.Compare(a.Name, b.Name) }) {
 		fmt.Fprintf(h, "%q %q %q %q %q %v\n", u.Name, u.Integrity, u.Confidentiality, u.Classes, u.Root, u.Bare)
 	}
 	return [32]byte(h.Sum(nil))
 }
 
-// ID tells one command of an upstream from another.
+// ID tells one command of an upstream from another: 16 hex digits over program, arguments and working directory.
 func (u Upstream) ID() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", u.Command, u.Cwd)

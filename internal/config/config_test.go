@@ -1,8 +1,11 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,186 +13,276 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const full = `
-listen: {address: "127.0.0.1:8420", allowed_origins: ["https://app.example"]}
+const whole = `
+listen: {address: 127.0.0.1:8420, allowed_origins: ["https://app.example", "http://localhost:3000"]}
 auth: {tokens: true}
 store: state/navra.db
 upstreams:
-  files:
-    command: [npx, -y, server]
-    env: {LOG: info, TOKEN: "${env:TOKEN}"}
+  zeta:
+    command: [npx, -y, server, 8080, true]
+    env: {LOG: info, PORT: 8080, TOKEN: "Bearer ${env:T}"}
     cwd: work
-    root: /repo
+    root: .
     prefix: none
-    label: {integrity: trusted, confidentiality: pii}
-    tools: {write_file: {class: write}}
-    timeouts: {connect: 5s, call: 2m}
-  web: {command: fetcher}
+    label: {integrity: trusted, confidentiality: public}
+    tools: {create.issue: {class: egress}, get: {class: read}}
+    timeouts: {connect: 1s, call: 1h30m}
+  alpha: {command: server}
 principals:
-  ann: {roles: [dev, local-default]}
+  claude: {roles: [developer, local-default]}
+  nobody: {}
 roles:
-  dev:
+  developer:
     clearance: secret
     rules:
-      - allow: {tools: ["files/*", "*"], prompts: ["*/x"], resources: ["file:///**"]}
-      - deny: {tools: ["files/rm"]}
-ifc: {on_violation: deny}
+      - allow: {tools: ["zeta/*", "*/get", "*"], prompts: ["*"], resources: ["file:///repo/**"]}
+      - deny: {tools: ["zeta/move_file"]}
+  reader: {}
+ifc: {on_violation: observe}
 filters: {secrets: {results: record, arguments: deny}}
 `
 
 func TestParse(t *testing.T) {
-	f, err := Parse("/etc/navra.yaml", []byte(full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &File{
-		Path: "/etc/navra.yaml", Listen: "127.0.0.1:8420", Origins: []string{"https://app.example"}, AuthTokens: true, Store: "/etc/state/navra.db",
-		Upstreams: []Upstream{
-			{
-				Name: "files", Command: []string{"npx", "-y", "server"}, Cwd: "/etc/work", Root: "/repo", Bare: true, Integrity: "trusted", Confidentiality: "pii",
-				Env:     []Variable{{"LOG", "info", "/etc/navra.yaml:8: upstreams.files.env.LOG"}, {"TOKEN", "${env:TOKEN}", "/etc/navra.yaml:8: upstreams.files.env.TOKEN"}},
-				Classes: map[string]string{"write_file": "write"}, Connect: 5 * time.Second, Call: 2 * time.Minute,
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	path := at("navra.yaml")
+	for _, tt := range []struct {
+		name, text string
+		want       *File
+	}{
+		{"every key", whole, &File{
+			Path: path, Listen: "127.0.0.1:8420", Origins: []string{"https://app.example", "http://localhost:3000"}, AuthTokens: true, Store: at("state/navra.db"),
+			Upstreams: []Upstream{
+				{
+					Name: "zeta", Command: []string{"npx", "-y", "server", "8080", "true"}, Cwd: at("work"), Root: dir, Bare: true, Integrity: "trusted", Confidentiality: "public",
+					Env: []Variable{{Name: "LOG", value: "info"}, {Name: "PORT", value: "8080"}, {Name: "TOKEN", value: "Bearer ${env:T}"}},
+
+					Classes: map[string]string{"create.issue": "egress", "get": "read"}, Connect: time.Second, Call: 90 * time.Minute,
+				},
+				{Name: "alpha", Command: []string{"server"}, Integrity: "untrusted", Confidentiality: "sensitive", Classes: map[string]string{}, Connect: 30 * time.Second, Call: 5 * time.Minute},
 			},
-			{Name: "web", Command: []string{"fetcher"}, Integrity: "untrusted", Confidentiality: "sensitive", Classes: map[string]string{}, Connect: 30 * time.Second, Call: 5 * time.Minute},
-		},
-		Principals: map[string][]string{"ann": {"dev", "local-default"}},
-		Roles: map[string]Role{"dev": {
-			Clearance: "secret", Allow: []Patterns{{Tools: []string{"files/*", "*"}, Prompts: []string{"*/x"}, Resources: []string{"file:///**"}}}, Deny: []Patterns{{Tools: []string{"files/rm"}}},
+			Principals: map[string][]string{"claude": {"developer", "local-default"}, "nobody": nil},
+			Roles: map[string]Role{
+				"developer": {
+					Clearance: "secret",
+					Allow:     []Patterns{{Tools: []string{"zeta/*", "*/get", "*"}, Prompts: []string{"*"}, Resources: []string{"file:///repo/**"}}},
+					Deny:      []Patterns{{Tools: []string{"zeta/move_file"}}},
+				},
+				"reader": {Clearance: "pii"},
+			},
+			Violation: "observe", Results: "record", Arguments: "deny",
 		}},
-		Violation: "deny", Results: "record", Arguments: "deny",
-	}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(Variable{})); diff != "" {
-		t.Errorf("Parse (-want +got):\n%s", diff)
-	}
-	if err := f.CheckServe(); err != nil {
-		t.Errorf("CheckServe: %v", err)
+		{"defaults", "listen: localhost:0\nauth: none\n", &File{
+			Path: path, Listen: "localhost:0", AuthNone: true, Principals: map[string][]string{}, Roles: map[string]Role{}, Violation: "ask", Results: "pseudonymise", Arguments: "ask",
+		}},
+		{"absolute paths stay", "store: /var/lib/navra.db\n", &File{
+			Path: path, Store: "/var/lib/navra.db", Principals: map[string][]string{}, Roles: map[string]Role{}, Violation: "ask", Results: "pseudonymise", Arguments: "ask",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Parse(path, []byte(tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(Variable{}), cmpopts.IgnoreFields(Variable{}, "where")); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
-func TestFaults(t *testing.T) {
-	up := "upstreams: {a: {command: [x]}}\n"
-	for _, tt := range []struct{ name, text, want string }{
-		{"unknown key", "\nlissten: x\n" + up, `navra.yaml:2: unknown key "lissten" (did you mean "listen"?)`},
-		{"unknown key, nothing near", "frobnicate: x\n" + up, "known are auth, filters"},
-		{"unknown key below", "upstreams:\n  a:\n    command: [x]\n    url: y\n", `navra.yaml:4: upstreams.a: unknown key "url"`},
-		{"a key of later", "blackbox: {keep: 90d}\n" + up, `unknown key "blackbox"`},
-		{"doubled key", "store: a\nstore: b\n", `navra.yaml:2: key "store" is given twice`},
-		{"not a mapping", "[1, 2]", "want a mapping"},
-		{"empty", "", "the file is empty"},
-		{"two documents", up + "---\n" + up, "want one document"},
-		{"no YAML", "a: [", "navra.yaml"},
-		{"an alias", "store: &x a\nlisten: *x\n", "anchor"},
-		{"an alias as a mapping", "upstreams: &u {a: {command: [x]}}\nroles: *u\n", "anchors and aliases are not taken"},
-		{"a merge", "upstreams:\n  a: {<<: {command: [x]}}\n", "plain text"},
-		{"no command", "upstreams: {a: {cwd: x}}", "the command is missing"},
-		{"empty command", "upstreams: {a: {command: []}}", "the command is empty"},
-		{"a number in a list is text", "upstreams: {a: {command: [x, 1]}}", ""},
-		{"a list in a list", "upstreams: {a: {command: [x, [y]]}}", "want text, not a list"},
-		{"bad name", "upstreams: {A: {command: [x]}}", "an upstream's name"},
-		{"reserved name", "upstreams: {navra: {command: [x]}}", "an upstream's name"},
-		{"a name with the separator", "upstreams: {a__b: {command: [x]}}", "an upstream's name"},
-		{"bad address", "listen: nowhere\n" + up, "is no address"},
-		{"no address", "listen: {allowed_origins: []}\n" + up, "the address is missing"},
-		{"bad origin", "listen: {address: \"127.0.0.1:1\", allowed_origins: [example.com]}", "is no origin"},
-		{"bad auth", "auth: all\n", "none of none"},
-		{"bad class", "upstreams: {a: {command: [x], tools: {t: {class: safe}}}}", `"safe" is none of read, write, egress`},
-		{"bad level", "upstreams: {a: {command: [x], label: {confidentiality: low}}}", "none of public"},
-		{"bad duration", "upstreams: {a: {command: [x], timeouts: {call: forever}}}", "is no duration"},
-		{"negative duration", "upstreams: {a: {command: [x], timeouts: {call: -1s}}}", "is no duration"},
-		{"unknown role", "principals: {ann: {roles: [dev]}}", `role "dev" is not defined`},
-		{"the built-in role", "roles: {local-default: {}}", "built in"},
-		{"bad pattern", "roles: {r: {rules: [{allow: {tools: [read_file]}}]}}", "want UPSTREAM/NAME"},
-		{"ask rules are not there yet", "roles: {r: {rules: [{ask: {tools: [\"*\"]}}]}}", `unknown key "ask"`},
-		{"reference where none may stand", "store: ${env:X}", "only in env"},
-		{"bad reference", "upstreams: {a: {command: [x], env: {T: \"${X}\"}}}", "${env:NAME}"},
-		{"navra is nobody's name", "principals: {navra: {}}", "no principal's name"},
-		{"bad on_violation", "ifc: {on_violation: allow}", "none of deny, ask, observe"},
-		{"bad filter action", "filters: {secrets: {results: ask}}", "none of record"},
-	} {
-		_, err := Parse("navra.yaml", []byte(tt.text))
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+func TestParsePathsAreAbsolute(t *testing.T) {
+	f, err := Parse("navra.yaml", []byte("store: navra.db\n"))
+	if err != nil || !filepath.IsAbs(f.Store) {
+		t.Errorf("store %v, %v, want it absolute", f, err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
+		return path
 	}
-	_, err := Parse("navra.yaml", []byte(strings.Repeat("x", maxFile+1)))
-	if err == nil {
-		t.Error("a huge file was read")
+	f, err := Load(file("good.yaml", "store: navra.db\n"))
+	if err != nil || f.Store != filepath.Join(dir, "navra.db") {
+		t.Errorf("Load = %+v, %v", f, err)
 	}
-	_, err = Parse("navra.yaml", []byte("a: 1\nb: 2\nc: 3\n"))
-	if n := strings.Count(fmt.Sprint(err), "unknown key"); n != 3 {
-		t.Errorf("%d faults named, want all three: %v", n, err)
+	limit := "#" + strings.Repeat("x", maxFile-len("#\nauth: none\n")) + "\nauth: none\n"
+	if _, err := Load(file("full.yaml", limit)); err != nil {
+		t.Errorf("a file of %d bytes: %v", len(limit), err)
+	}
+	if _, err := Load(file("over.yaml", "#"+limit)); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+		t.Errorf("a file of %d bytes: %v", len(limit)+1, err)
+	}
+	if _, err := Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := Load(dir); err == nil {
+		t.Error("a folder is taken")
 	}
 }
 
 func TestCheckServe(t *testing.T) {
-	up := "upstreams: {a: {command: [x]}}\n"
-	for text, want := range map[string]string{
-		up:                                             "needs an address",
-		up + "listen: 127.0.0.1:1":                     "who may come in",
-		up + "listen: 0.0.0.0:1\nauth: none":           "only on a loopback",
-		up + "listen: 10.0.0.1:1\nauth: none":          "only on a loopback",
-		"listen: 127.0.0.1:1\nauth: none":              "no upstreams",
-		up + "listen: \"[::1]:1\"\nauth: none":         "",
-		up + "listen: localhost:1\nauth: none":         "",
-		up + "listen: 0.0.0.0:1\nauth: {tokens: true}": "",
+	const up = "upstreams: {a: {command: x}}\n"
+	for _, tt := range []struct{ name, text, want string }{
+		{"tokens anywhere", "listen: 0.0.0.0:1\nauth: {tokens: true}\n" + up, ""},
+		{"none on loopback", "listen: 127.0.0.1:1\nauth: none\n" + up, ""},
+		{"none on another loopback", "listen: \"[::1]:1\"\nauth: none\n" + up, ""},
+		{"none on localhost", "listen: localhost:1\nauth: none\n" + up, ""},
+		{"none on every address", "listen: 0.0.0.0:1\nauth: none\n" + up, "auth: none works only on a loopback address"},
+		{"none on a name", "listen: gateway.example:1\nauth: none\n" + up, "auth: none works only on a loopback address"},
+		{"no address", "auth: none\n" + up, `add "listen: 127.0.0.1:8420"`},
+		{"no auth", "listen: 127.0.0.1:1\n" + up, `add "auth: {tokens: true}"`},
+		{"auth that lets nobody in", "listen: 127.0.0.1:1\nauth: {tokens: false}\n" + up, `add "auth: {tokens: true}"`},
+		{"no upstreams", "listen: 127.0.0.1:1\nauth: none\n", "there are no upstreams"},
 	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := Parse("navra.yaml", []byte(tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch err := f.CheckServe(); {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("CheckServe = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDigest(t *testing.T) {
+	digest := func(text string) [32]byte {
+		t.Helper()
 		f, err := Parse("navra.yaml", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.CheckServe(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+		return f.Digest()
+	}
+	base := digest(whole)
+	for _, tt := range []struct {
+		name, from, to string
+		same           bool
+	}{
+		{"a secret", "${env:T}", "${env:U}", true},
+		{"a time-out", "connect: 1s", "connect: 2s", true},
+		{"the address", "127.0.0.1:8420", "127.0.0.1:8421", true},
+		{"a comment", "ifc:", "# a word\nifc:", true},
+		{"the order of keys", "create.issue: {class: egress}, get: {class: read}", "get: {class: read}, create.issue: {class: egress}", true},
+		{"a principal's roles", "[developer, local-default]", "[developer]", false},
+		{"a principal", "nobody:", "somebody:", false},
+		{"clearance", "clearance: secret", "clearance: pii", false},
+		{"a pattern", "zeta/move_file", "zeta/move_files", false},
+		{"a rule's effect", "deny: {tools", "allow: {tools", false},
+		{"flow", "on_violation: observe", "on_violation: deny", false},
+		{"results", "results: record", "results: deny", false},
+		{"arguments", "arguments: deny", "arguments: ask", false},
+		{"integrity", "integrity: trusted", "integrity: untrusted", false},
+		{"confidentiality", "confidentiality: public", "confidentiality: sensitive", false},
+		{"a class", "get: {class: read}", "get: {class: write}", false},
+		{"an upstream's name", "alpha:", "beta:", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			changed := strings.Replace(whole, tt.from, tt.to, 1)
+			if changed == whole {
+				t.Fatalf("%q does not occur", tt.from)
+			}
+			if same := digest(changed) == base; same != tt.same {
+				t.Errorf("the digest stays the same: %t, want %t", same, tt.same)
+			}
+		})
+	}
+	if digest("upstreams: {a: {command: x}, b: {command: y}}") != digest("upstreams: {b: {command: y}, a: {command: x}}") {
+		t.Error("the order of upstreams counts")
+	}
+}
+
+func TestID(t *testing.T) {
+	u := Upstream{Command: []string{"a", "b"}, Cwd: "/x"}
+	if id := u.ID(); len(id) != 16 || id != (Upstream{Name: "n", Command: []string{"a", "b"}, Cwd: "/x"}).ID() {
+		t.Errorf("ID = %q, want 16 digits that depend on the command alone", id)
+	}
+	for _, other := range []Upstream{{Command: []string{"a b"}, Cwd: "/x"}, {Command: []string{"a", "b"}, Cwd: "/y"}, {Command: []string{"a"}, Cwd: "b /x"}} {
+		if other.ID() == u.ID() {
+			t.Errorf("%+v has the ID of %+v", other, u)
 		}
 	}
 }
 
 func TestEnviron(t *testing.T) {
-	f, err := Parse("/etc/navra.yaml", []byte(`upstreams: {a: {command: [x], env: {A: "x${env:V}y", B: "${file:tok}", C: "${file:/abs}", D: plain}}}`))
+	f, err := Parse("/etc/navra/navra.yaml", []byte(`upstreams: {a: {command: x, env: {
+  PLAIN: 'a $HOME {b}',
+  TWICE: '${env:A}:${env:A}',
+  NESTED: '${env:REF}',
+  REL: '${file:key}',
+  ABS: '${file:/run/key}',
+  EMPTY: '${env:EMPTY}'}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lookup := func(name string) (string, bool) { return "value", name == "V" }
+	env := map[string]string{"A": "1", "REF": "${env:A}", "EMPTY": ""}
+	lookup := func(name string) (string, bool) { s, ok := env[name]; return s, ok }
+	read := func(path string) ([]byte, error) { return []byte("of " + path + "\r\n"), nil }
+	got, err := f.Upstreams[0].Environ("/etc/navra", lookup, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PLAIN=a $HOME {b}", "TWICE=1:1", "NESTED=${env:A}", "REL=of /etc/navra/key", "ABS=of /run/key", "EMPTY="}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEnvironMissing(t *testing.T) {
+	f, err := Parse("navra.yaml", []byte("upstreams:\n  a:\n    command: x\n    env:\n      A: hunter2-${env:GONE}\n      B: ${file:/no/such}\n      C: ${file:/nul}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	read := func(path string) ([]byte, error) {
-		if path == "/gone" {
-			return nil, os.ErrNotExist
+		if path == "/nul" {
+			return []byte("hunter2\x00"), nil
 		}
-		return []byte(filepath.Base(path) + "\n"), nil
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
-	got, err := f.Upstreams[0].Environ("/etc", lookup, read)
-	if diff := cmp.Diff([]string{"A=xvaluey", "B=tok", "C=abs", "D=plain"}, got); err != nil || diff != "" {
-		t.Errorf("Environ: %v\n%s", err, diff)
+	got, err := f.Upstreams[0].Environ("/", func(string) (string, bool) { return "", false }, read)
+	if got != nil || !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("Environ = %v, %v", got, err)
 	}
-	if s := fmt.Sprintf("%v %+v %#v", f.Upstreams[0].Env, f.Upstreams[0].Env, f.Upstreams[0].Env); strings.Contains(s, "plain") {
-		t.Errorf("a value is printed: %s", s)
-	}
-	f, _ = Parse("/etc/navra.yaml", []byte(`upstreams: {a: {command: [x], env: {A: "${env:NONE}", B: "${file:/gone}"}}}`))
-	_, err = f.Upstreams[0].Environ("/etc", lookup, read)
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "NONE is not set") || !strings.Contains(err.Error(), "upstreams.a.env.A") {
-		t.Errorf("Environ: %v", err)
+	want := "navra.yaml:5: upstreams.a.env.A: the variable GONE is not set\n" +
+		"navra.yaml:6: upstreams.a.env.B: open /no/such: file does not exist\n" +
+		"navra.yaml:7: upstreams.a.env.C: the file /nul holds a NUL character"
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
 	}
 }
 
-func TestDigest(t *testing.T) {
-	a, _ := Parse("navra.yaml", []byte(full))
-	b, _ := Parse("elsewhere/navra.yaml", []byte(strings.ReplaceAll(full, "info", "debug")))
-	c, _ := Parse("navra.yaml", []byte(strings.ReplaceAll(full, "files/rm", "files/mv")))
-	if a.Digest() == c.Digest() {
-		t.Error("another rule, the same digest")
+func TestSecretsAreNotPrinted(t *testing.T) {
+	f, err := Parse("navra.yaml", []byte("upstreams: {a: {command: x, env: {A: hunter2}}}"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if a.Digest() != b.Digest() {
-		t.Error("what decides nothing changes the digest")
+	var out strings.Builder
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+		fmt.Fprintf(&out, verb+"\n", f)
+		fmt.Fprintf(&out, verb+"\n", f.Upstreams[0].Env[0])
 	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(full))
-	f.Add([]byte("a: &x [*x]"))
-	f.Add([]byte("upstreams: {a: {command: [x], <<: *y}}"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if file, err := Parse("navra.yaml", b); (err == nil) == (file == nil) {
-			t.Fatalf("Parse = %v, %v", file, err)
-		}
-	})
+	b, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Write(b)
+	for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+		slog.New(h).Info("x", "file", f, "upstream", f.Upstreams[0], "variable", f.Upstreams[0].Env[0])
+	}
+	if strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "68756e74657232") || !strings.Contains(out.String(), "A=[redacted]") {
+		t.Errorf("printed: %s", out.String())
+	}
 }

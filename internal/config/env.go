@@ -8,43 +8,59 @@ import (
 	"strings"
 )
 
-var reference = regexp.MustCompile(`\$\{(env|file):([^}]+)\}`)
+var reference = regexp.MustCompile(`\$\{(env|file):([^{}]+)\}`)
 
-// checkReferences returns what is wrong with the ${…} of a value.
-func checkReferences(s string) string {
-	rest := reference.ReplaceAllString(s, "")
-	if strings.Contains(rest, "${") {
-		return "${…} must be ${env:NAME} or ${file:PATH}"
+// checkValue says what is wrong with a variable's value, without showing it.
+func checkValue(s string) error {
+	switch {
+	case strings.ContainsRune(s, 0):
+		return errors.New("it holds a NUL character")
+	case strings.Contains(reference.ReplaceAllString(s, ""), "${"):
+		return errors.New("${…} must be ${env:NAME} or ${file:PATH}")
 	}
-	return ""
+	return nil
 }
 
-// Environ returns the upstream's configured variables as NAME=VALUE, with references replaced: ${env:NAME} by lookup, ${file:PATH} by read
-// (less one line end), relative paths counting from dir. What is not there is an error that names it.
+// Environ returns the upstream's configured variables as NAME=VALUE, with references replaced once: ${env:NAME} by lookup, ${file:PATH}
+// by read, less the line ends at its end; a relative path counts from dir. What is not there is an error that names it. The
+// values are secrets.
 func (u Upstream) Environ(dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) ([]string, error) {
 	var out []string
 	var errs []error
 	for _, v := range u.Env {
 		value := reference.ReplaceAllStringFunc(v.value, func(ref string) string {
 			m := reference.FindStringSubmatch(ref)
-			if m[1] == "env" {
-				s, ok := lookup(m[2])
-				if !ok {
-					errs = append(errs, fmt.Errorf("%s: the variable %s is not set", v.where, m[2]))
-				}
-				return s
-			}
-			path := m[2]
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(dir, path)
-			}
-			b, err := read(path)
+			s, err := resolve(m[1], m[2], dir, lookup, read)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", v.where, err))
 			}
-			return strings.TrimRight(string(b), "\r\n")
+			return s
 		})
 		out = append(out, v.Name+"="+value)
 	}
-	return out, errors.Join(errs...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return out, nil
+}
+
+func resolve(kind, name, dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) (string, error) {
+	if kind == "env" {
+		s, ok := lookup(name)
+		if !ok {
+			return "", fmt.Errorf("the variable %s is not set", name)
+		}
+		return s, nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	b, err := read(name)
+	if err != nil {
+		return "", err
+	}
+	if strings.ContainsRune(string(b), 0) {
+		return "", fmt.Errorf("the file %s holds a NUL character", name)
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"regexp"
@@ -10,75 +11,78 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-type fields = map[string]func(*yaml.Node, string)
-
 func (r *reader) listen(n *yaml.Node, at string, f *File) {
 	address := func(n *yaml.Node, at string) {
-		f.Listen = r.text(n, at)
-		host, port, err := net.SplitHostPort(f.Listen)
-		if p, perr := strconv.Atoi(port); err != nil || perr != nil || p < 0 || p > 65535 || host == "" {
-			r.fault(n, at, "%q is no address such as 127.0.0.1:8420", f.Listen)
+		s, ok := r.text(n, at)
+		host, port, err := net.SplitHostPort(s)
+		if p, perr := strconv.ParseUint(port, 10, 16); ok && (err != nil || perr != nil || host == "" || strconv.FormatUint(p, 10) != port) {
+			r.fault(n, at, "%q is no address such as 127.0.0.1:8420", s)
 		}
+		f.Listen = s
 	}
-	if n.Kind == yaml.ScalarNode {
+	if n.Kind != yaml.MappingNode {
 		address(n, at)
 		return
 	}
+	given := false
 	r.fields(n, at, fields{
-		"address": address,
-		"allowed_origins": func(n *yaml.Node, at string) {
-			f.Origins = r.texts(n, at)
-			for _, o := range f.Origins {
-				if u, err := url.Parse(o); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" {
-					r.fault(n, at, "%q is no origin such as https://app.example", o)
-				}
-			}
-		},
+		"address":         func(n *yaml.Node, at string) { given = true; address(n, at) },
+		"allowed_origins": func(n *yaml.Node, at string) { f.Origins = r.texts(n, at, origin) },
 	})
-	if f.Listen == "" {
-		r.fault(n, at, "the address is missing")
+	if !given {
+		r.fault(n, at, `the address is missing, such as "address: 127.0.0.1:8420"`)
 	}
+}
+
+// origin says what is wrong with a browser's origin. RFC 6454 §6.2.
+func origin(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != s {
+		return fmt.Errorf("%q is no origin such as https://app.example", s)
+	}
+	return nil
 }
 
 func (r *reader) auth(n *yaml.Node, at string, f *File) {
 	if n.Kind == yaml.ScalarNode {
-		f.AuthNone = r.word(n, at, "none") == "none"
+		if f.AuthNone = n.Value == "none"; !f.AuthNone {
+			r.fault(n, at, "want {tokens: true}, or the word none")
+		}
 		return
 	}
-	r.fields(n, at, fields{"tokens": func(n *yaml.Node, at string) {
-		f.AuthTokens = r.word(n, at, "true", "false") == "true"
-	}})
+	r.fields(n, at, fields{"tokens": func(n *yaml.Node, at string) { f.AuthTokens = r.truth(n, at) }})
 }
 
-var upstreamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+// store reads the path of the database. What looks like a database's URL is not shown: it may hold a password.
+func (r *reader) store(n *yaml.Node, at string) string {
+	if strings.Contains(n.Value, "://") {
+		r.fault(n, at, "want the path of a file, not a URL")
+		return ""
+	}
+	return r.path(n, at)
+}
+
+var upstreamName = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9-])?$`)
 
 func (r *reader) upstreams(n *yaml.Node, at string, f *File) {
-	r.pairs(n, at, func(k, v *yaml.Node, at string) {
+	r.pairs(n, at, func(k, v *yaml.Node, place string) {
 		name := k.Value
 		if !upstreamName.MatchString(name) || strings.Contains(name, "__") || name == "navra" || name == "self" {
-			r.fault(k, at, "an upstream's name is of a-z, 0-9, - and _ (not two of them in a row), at most 32, and not navra or self")
+			r.fault(k, place, "an upstream's name is of a-z, 0-9, - and _, begins with a letter or digit, has at most 32 of them and no __, and is not navra or self")
 		}
-		f.Upstreams = append(f.Upstreams, r.upstream(v, at, name))
+		f.Upstreams = append(f.Upstreams, r.upstream(v, place, name))
 	})
 }
 
 func (r *reader) upstream(n *yaml.Node, at, name string) Upstream {
-	u := Upstream{Name: name, Integrity: "untrusted", Confidentiality: "sensitive", Classes: map[string]string{}, Connect: DefaultConnect, Call: DefaultCall}
+	u := Upstream{Name: name, Integrity: defaultIntegrity, Confidentiality: defaultConfidentiality, Classes: map[string]string{}, Connect: DefaultConnect, Call: DefaultCall}
+	given := false
 	r.fields(n, at, fields{
-		"command": func(n *yaml.Node, at string) {
-			if n.Kind == yaml.ScalarNode {
-				u.Command = []string{r.text(n, at)}
-			} else {
-				u.Command = r.texts(n, at)
-			}
-			if len(u.Command) == 0 || u.Command[0] == "" {
-				r.fault(n, at, "the command is empty")
-			}
-		},
-		"env":    func(n *yaml.Node, at string) { u.Env = r.env(n, at) },
-		"cwd":    func(n *yaml.Node, at string) { u.Cwd = r.path(n, at) },
-		"root":   func(n *yaml.Node, at string) { u.Root = r.path(n, at) },
-		"prefix": func(n *yaml.Node, at string) { u.Bare = r.word(n, at, "none") == "none" },
+		"command": func(n *yaml.Node, at string) { given = true; u.Command = r.command(n, at) },
+		"env":     func(n *yaml.Node, at string) { u.Env = r.env(n, at) },
+		"cwd":     func(n *yaml.Node, at string) { u.Cwd = r.path(n, at) },
+		"root":    func(n *yaml.Node, at string) { u.Root = r.path(n, at) },
+		"prefix":  func(n *yaml.Node, at string) { u.Bare = r.word(n, at, "none") == "none" },
 		"label": func(n *yaml.Node, at string) {
 			r.fields(n, at, fields{
 				"integrity":       func(n *yaml.Node, at string) { u.Integrity = r.word(n, at, "trusted", "untrusted", "suspect") },
@@ -88,6 +92,9 @@ func (r *reader) upstream(n *yaml.Node, at, name string) Upstream {
 		"tools": func(n *yaml.Node, at string) {
 			r.pairs(n, at, func(k, v *yaml.Node, at string) {
 				r.fields(v, at, fields{"class": func(n *yaml.Node, at string) { u.Classes[k.Value] = r.word(n, at, "read", "write", "egress") }})
+				if v.Kind == yaml.MappingNode && len(v.Content) == 0 {
+					r.fault(v, at, "it says nothing of the tool; it needs class")
+				}
 			})
 		},
 		"timeouts": func(n *yaml.Node, at string) {
@@ -97,94 +104,48 @@ func (r *reader) upstream(n *yaml.Node, at, name string) Upstream {
 			})
 		},
 	})
-	if u.Command == nil {
+	if n.Kind == yaml.MappingNode && !given {
 		r.fault(n, at, `the command is missing, such as "command: [npx, -y, some-server]"`)
 	}
 	return u
 }
 
-var levels = []string{"public", "sensitive", "pii", "secret"}
-
-func (r *reader) env(n *yaml.Node, at string) (out []Variable) {
-	r.pairs(n, at, func(k, v *yaml.Node, at string) {
-		if k.Value == "" || strings.ContainsAny(k.Value, "=\x00") {
-			r.fault(k, at, "%q is no name of a variable", k.Value)
-		}
-		if v.Kind != yaml.ScalarNode || v.Tag == "!!null" || v.Anchor != "" || strings.ContainsRune(v.Value, 0) {
-			r.fault(v, at, "want text, not %s", kindName(v))
-			return
-		}
-		if err := checkReferences(v.Value); err != "" {
-			r.fault(v, at, "%s", err)
-		}
-		out = append(out, Variable{Name: k.Value, value: v.Value, where: r.name + ":" + strconv.Itoa(v.Line) + ": " + at})
-	})
+// command reads a program with its arguments, or a program alone. Arguments are not shown: they may be secrets.
+func (r *reader) command(n *yaml.Node, at string) (out []string) {
+	parts := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		parts = n.Content
+	} else if program, _, more := strings.Cut(n.Value, " "); more && !strings.ContainsAny(program, `/\`) {
+		r.fault(n, at, "a program with arguments is a list, such as [npx, -y, some-server]")
+		return nil
+	}
+	if len(parts) == 0 || parts[0].ShortTag() == "!!str" && parts[0].Value == "" {
+		r.fault(n, at, "the command is empty")
+		return nil
+	}
+	for _, part := range parts {
+		s, _ := r.written(part, at)
+		out = append(out, s)
+	}
 	return out
 }
 
-// principals returns what can be checked only when the roles are known.
-func (r *reader) principals(n *yaml.Node, at string, f *File) (later []func()) {
-	r.pairs(n, at, func(k, v *yaml.Node, at string) {
-		f.Principals[k.Value] = nil
-		if k.Value == "" || k.Value == "navra" || len(k.Value) > 128 {
-			r.fault(k, at, "%q can be no principal's name", k.Value)
+func (r *reader) env(n *yaml.Node, at string) (out []Variable) {
+	r.pairs(n, at, func(k, v *yaml.Node, place string) {
+		if k.Value == "" || strings.ContainsAny(k.Value, "=\x00") {
+			r.fault(k, at, "a variable's name is empty or holds = or NUL; want NAME: value")
+			return
 		}
-		r.fields(v, at, fields{"roles": func(n *yaml.Node, at string) {
-			f.Principals[k.Value] = r.texts(n, at)
-			later = append(later, func() {
-				for _, role := range f.Principals[k.Value] {
-					if _, ok := f.Roles[role]; !ok && role != LocalDefault {
-						r.fault(n, at, "role %q is not defined under roles", role)
-					}
-				}
-			})
-		}})
-	})
-	return later
-}
-
-func (r *reader) roles(n *yaml.Node, at string, f *File) {
-	r.pairs(n, at, func(k, v *yaml.Node, at string) {
-		if k.Value == LocalDefault || k.Value == "" {
-			r.fault(k, at, "%q cannot be defined: it is built in, or empty", k.Value)
+		if v.Kind != yaml.ScalarNode || v.ShortTag() == "!!null" {
+			r.fault(v, place, "want text, not %s", kindName(v))
+			return
 		}
-		role := Role{Clearance: "pii"}
-		r.fields(v, at, fields{
-			"clearance": func(n *yaml.Node, at string) { role.Clearance = r.word(n, at, levels...) },
-			"rules": func(n *yaml.Node, at string) {
-				if n.Kind != yaml.SequenceNode {
-					r.fault(n, at, "want a list of rules, not %s", kindName(n))
-					return
-				}
-				for _, rule := range n.Content {
-					r.fields(rule, at, fields{
-						"allow": func(n *yaml.Node, at string) { role.Allow = append(role.Allow, r.patterns(n, at)) },
-						"deny":  func(n *yaml.Node, at string) { role.Deny = append(role.Deny, r.patterns(n, at)) },
-					})
-				}
-			},
-		})
-		f.Roles[k.Value] = role
-	})
-}
-
-func (r *reader) patterns(n *yaml.Node, at string) (p Patterns) {
-	named := func(to *[]string) func(*yaml.Node, string) {
-		return func(n *yaml.Node, at string) {
-			*to = r.texts(n, at)
-			for _, s := range *to {
-				up, rest, ok := strings.Cut(s, "/")
-				if s != "*" && (!ok || up == "" || rest == "" || up != "*" && strings.Contains(up, "*")) {
-					r.fault(n, at, "pattern %q: want UPSTREAM/NAME, where UPSTREAM is a name or *, or * alone", s)
-				}
-			}
+		if err := checkValue(v.Value); err != nil {
+			r.fault(v, place, "%v", err)
 		}
-	}
-	r.fields(n, at, fields{
-		"tools": named(&p.Tools), "prompts": named(&p.Prompts),
-		"resources": func(n *yaml.Node, at string) { p.Resources = r.texts(n, at) },
+		out = append(out, Variable{Name: k.Value, value: v.Value, where: r.name + ":" + strconv.Itoa(v.Line) + ": " + place})
 	})
-	return p
+	return out
 }
 
 func (r *reader) filters(n *yaml.Node, at string, f *File) {

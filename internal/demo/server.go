@@ -4,8 +4,8 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -24,28 +24,44 @@ type tool struct {
 // Kinds are the demo servers there are.
 var Kinds = []string{"notes", "web", "mail"}
 
-// Serve runs a demo server over stdio until its input or ctx ends.
+// Serve runs a demo server over stdio until its input or ctx ends. A read that blocks cannot be interrupted: where ctx ends first, one
+// goroutine stays in it until it returns, and drops what it got.
 func Serve(ctx context.Context, kind string, in io.Reader, out io.Writer) error {
 	tools, ok := map[string]func() []tool{"notes": notes, "web": web, "mail": mail}[kind]
 	if !ok {
 		return fmt.Errorf("there is no demo server %q; there are %s", kind, strings.Join(Kinds, ", "))
 	}
 	s := server{kind: kind, tools: tools(), out: out}
-	r := bufio.NewReader(in)
-	for ctx.Err() == nil {
-		line, err := r.ReadBytes('\n')
-		if m, fault := jsonrpc.Parse(line); fault == nil && m.Kind() == jsonrpc.Request {
-			if err := s.answer(m); err != nil {
-				return err
+	lines, ended := make(chan []byte), make(chan error, 1)
+	go func() { ended <- read(ctx, in, lines) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return err
+		case line := <-lines:
+			if m, fault := jsonrpc.Parse(line); fault == nil && m.Kind() == jsonrpc.Request {
+				if err := s.answer(m); err != nil {
+					return err
+				}
 			}
 		}
-		if errors.Is(err, io.EOF) {
+	}
+}
+
+// read passes each line on, until in or ctx ends.
+func read(ctx context.Context, in io.Reader, to chan<- []byte) error {
+	r := bufio.NewScanner(in)
+	r.Buffer(nil, maxMessage)
+	for r.Scan() {
+		select {
+		case to <- bytes.Clone(r.Bytes()):
+		case <-ctx.Done():
 			return nil
-		} else if err != nil {
-			return err
 		}
 	}
-	return nil
+	return r.Err()
 }
 
 type server struct {

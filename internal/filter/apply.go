@@ -2,16 +2,16 @@ package filter
 
 import (
 	"encoding/base64"
+	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"navra/internal/jsonrpc"
 )
 
 // Apply looks through every string of a value, member names included, at any depth. Where replace is not nil and says so, what was
-// found is replaced by what it returns. Image and audio data passes as it is; a resource's blob that is text is looked through
-// decoded. Two names of one object that would become the same are an error.
+// found is replaced by what it returns. Image and audio data
+// passes as it is; a resource's blob is looked through decoded. Two names of one object that would become the same are an error.
 func (s *Set) Apply(v jsonrpc.Raw, replace func(Finding) (string, bool)) (jsonrpc.Raw, []Finding, error) {
 	w := walker{set: s, replace: replace}
 	out := w.value(v, "")
@@ -82,7 +82,7 @@ func (w *walker) object(v jsonrpc.Raw) jsonrpc.Raw {
 	for name, e := range v.Members() {
 		m := member{w.text(name, ""), e}
 		switch {
-		case name == "data" && media:
+		case name == "data" && media && w.binary(e):
 		case name == "blob" && blob:
 			m.value = w.blob(e)
 		default:
@@ -118,20 +118,31 @@ func kindOf(v jsonrpc.Raw) (media, blob bool) {
 	return media, hasURI && hasBlob
 }
 
-// blob looks through a binary resource that is text after all. Anything else passes bit by bit.
+// binary reports whether v is base64 of an image or of sound, by its first bytes: nothing to look through.
+func (w *walker) binary(v jsonrpc.Raw) bool {
+	s, ok := v.Text()
+	if !ok {
+		return false
+	}
+	b, err := base64.StdEncoding.DecodeString(s)
+	if w.spent += len(s); w.spent > maxText {
+		w.err = ErrBudget
+	}
+	kind := http.DetectContentType(b)
+	return err == nil && (strings.HasPrefix(kind, "image/") || strings.HasPrefix(kind, "audio/") || kind == "application/ogg" || kind == "video/webm")
+}
+
+// blob looks through what a binary resource decodes to. Where nothing is replaced it passes bit by bit.
 func (w *walker) blob(v jsonrpc.Raw) jsonrpc.Raw {
 	s, ok := v.Text()
 	if !ok {
 		return w.value(v, "")
 	}
 	b, err := base64.StdEncoding.DecodeString(s)
-	if err != nil || !utf8.Valid(b) {
-		if w.spent += len(s); w.spent > maxText {
-			w.err = ErrBudget
-		}
-		return v
+	if err != nil {
+		return w.value(v, "")
 	}
-	text := string(b)
+	text := string(b) // of whatever encoding: what is looked for is ASCII
 	if out := w.text(text, ""); out != text {
 		return jsonrpc.Quote(base64.StdEncoding.EncodeToString([]byte(out)))
 	}
@@ -145,7 +156,7 @@ func (w *walker) text(s, name string) string {
 		return s
 	}
 	spans := w.set.Scan(s)
-	if len(spans) == 0 && isSecretName(name) && random(s) {
+	if len(spans) == 0 && len(s) >= minRandom && len(name) <= maxSecretName && random(s) && isSecretName(name) {
 		spans = []Span{{"assigned-secret", 0, len(s)}}
 	}
 	if len(spans) == 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"navra/internal/jsonrpc"
@@ -95,7 +96,9 @@ func TestLeavesAlone(t *testing.T) {
 func TestApply(t *testing.T) {
 	s := set(t)
 	aws := "AKIA" + "Q3EGRT5LXWZ7NPKB"
-	image := base64.StdEncoding.EncodeToString([]byte(aws)) // would be found if it were decoded
+	image := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n" + aws)) // would be found if it were decoded
+	latin := base64.StdEncoding.EncodeToString([]byte("\xe9 " + aws))
+	plain := base64.StdEncoding.EncodeToString([]byte("\xe9 X"))
 	blob := base64.StdEncoding.EncodeToString([]byte("key " + aws))
 	binary := base64.StdEncoding.EncodeToString([]byte{0xff, 0xfe, 0})
 	replaced := base64.StdEncoding.EncodeToString([]byte("key X"))
@@ -107,7 +110,10 @@ func TestApply(t *testing.T) {
 		{"structured twin", `{"a":"` + aws + `","structuredContent":{"k":["` + aws + `",1.50]}}`, `{"a":"X","structuredContent":{"k":["X",1.50]}}`, 2},
 		{"a name", `{"` + aws + `":1}`, `{"X":1}`, 1},
 		{"numbers and order stay", `{"z":12345678901234567890,"a":"` + aws + `","m":1e400}`, `{"z":12345678901234567890,"a":"X","m":1e400}`, 1},
-		{"an image passes", `{"type":"image","data":"` + image + aws + `"}`, `{"type":"image","data":"` + image + aws + `"}`, 0},
+		{"an image passes", `{"type":"image","data":"` + image + `"}`, `{"type":"image","data":"` + image + `"}`, 0},
+		{"text that says it is an image does not", `{"type":"image","data":"` + aws + `"}`, `{"type":"image","data":"X"}`, 1},
+		{"a tree that says it is an image does not", `{"type":"audio","data":{"k":"` + aws + `"}}`, `{"type":"audio","data":{"k":"X"}}`, 1},
+		{"a blob in another encoding", `{"uri":"x://y","blob":"` + latin + `"}`, `{"uri":"x://y","blob":"` + plain + `"}`, 1},
 		{"data that is no image does not", `{"type":"text","data":"` + aws + `"}`, `{"type":"text","data":"X"}`, 1},
 		{"a blob that is text", `{"uri":"x://y","blob":"` + blob + `"}`, `{"uri":"x://y","blob":"` + replaced + `"}`, 1},
 		{"a blob that is not", `{"uri":"x://y","blob":"` + binary + `"}`, `{"uri":"x://y","blob":"` + binary + `"}`, 0},
@@ -133,6 +139,41 @@ func TestApply(t *testing.T) {
 	huge := jsonrpc.Array(slices.Repeat([]jsonrpc.Raw{jsonrpc.Quote(strings.Repeat("x", 1<<20))}, 17)...)
 	if _, _, err := s.Apply(huge, nil); err == nil {
 		t.Error("more text than the budget was passed")
+	}
+}
+
+// The cost of hostile text grows with its bytes. The bound is far above what it takes, and far below what a quadratic scan would.
+func TestHostileTextIsCheap(t *testing.T) {
+	s := set(t)
+	for name, text := range map[string]string{
+		"jwt beginnings":    strings.Repeat("eyJ", 100_000),
+		"slack beginnings":  strings.Repeat("xoxb-", 60_000),
+		"names":             strings.Repeat("password=", 30_000),
+		"names and colons":  strings.Repeat("secret:", 40_000),
+		"addresses":         strings.Repeat("://a:", 60_000),
+		"keys that open":    strings.Repeat("-----BEGIN ", 30_000),
+		"private keys open": strings.Repeat("-----BEGIN PRIVATE KEY-----", 10_000),
+		"sk":                strings.Repeat("sk-", 100_000),
+	} {
+		done := make(chan struct{})
+		go func() { s.Scan(text); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: not done after 20 s", name)
+		}
+	}
+	wide := jsonrpc.Raw(`{"` + strings.Repeat("A", 40_000) + `":[` + strings.Repeat(`"",`, 4000) + `""]}`)
+	if _, _, err := s.Apply(wide, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLongSecretsAreFoundWhole(t *testing.T) {
+	text := "password: " + mix(500) + " end"
+	spans := set(t).Scan(text)
+	if len(spans) != 1 || text[spans[0].Start:spans[0].End] != mix(500) {
+		t.Errorf("Scan = %v", spans)
 	}
 }
 

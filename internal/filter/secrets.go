@@ -15,6 +15,7 @@ type detector struct {
 	window   int            // bytes from the literal on
 	whole    bool           // the secret may not be part of a longer word
 	assigned bool           // the pattern begins behind the literal, which is a name, with = or : soon after
+	longer   bool           // the secret goes on as long as its characters do
 	check    func(secret string) bool
 	find     func(text string, at int) (start, end int) // in the place of pattern
 	canary   string
@@ -51,7 +52,7 @@ func secrets() []detector {
 		},
 		{
 			kind: "assigned-secret", literals: secretNames, fold: true, window: 400,
-			pattern: regexp.MustCompile(`^[A-Za-z0-9_-]{0,20}` + between + `([A-Za-z0-9_\-+/=.~!@#$%^&*]{16,200})`), assigned: true, check: random,
+			pattern: regexp.MustCompile(`^[A-Za-z0-9_-]{0,20}` + between + `([A-Za-z0-9_\-+/.~!@#$%^&*]{16,200}={0,2})`), assigned: true, longer: true, check: random,
 			canary: "client_secret: " + alnum("", 30),
 		},
 	}
@@ -83,8 +84,21 @@ func (d detector) scan(text string, out []Span) []Span {
 			}
 			at := from + i
 			from = at + len(lit)
+			if d.whole && !d.assigned && at > 0 && wordByte(text[at-1]) {
+				continue // inside a longer word
+			}
 			start, end := d.match(text, at, len(lit))
-			if end <= start || d.whole && !alone(text, start, end) || d.check != nil && !d.check(text[start:end]) {
+			if end <= start {
+				continue
+			}
+			for d.longer && end < len(text) && valueByte(text[end]) {
+				end++
+			}
+			if d.whole && !alone(text, start, end) {
+				from = max(from, end) // the word goes on: nothing begins in it
+				continue
+			}
+			if d.check != nil && !d.check(text[start:end]) {
 				continue
 			}
 			out = append(out, Span{d.kind, start, end})
@@ -123,6 +137,9 @@ func alone(text string, start, end int) bool {
 func wordByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
+
+// valueByte reports whether c may stand in an assigned value.
+func valueByte(c byte) bool { return wordByte(c) || strings.IndexByte("-+/.~!@#$%^&*", c) >= 0 }
 
 // lower folds ASCII alone, so that positions stay the same.
 func lower(s string) string {
@@ -173,9 +190,15 @@ var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]
 // minEntropy is what a random value has at least, in bits a character (Shannon, over its own characters).
 const minEntropy = 3.5
 
+// minRandom is the least length, in bytes, of a value that is judged by its looks; maxSecretName the greatest of its name.
+const (
+	minRandom     = 16
+	maxSecretName = 64
+)
+
 // random tells a random value from words, paths, identifiers and code.
 func random(s string) bool {
-	if len(s) < 16 || uuid.MatchString(s) || !notPlaceholder(s) || strings.HasPrefix(s, "http") || strings.HasPrefix(s, "/") || strings.Contains(s, "..") {
+	if len(s) < minRandom || uuid.MatchString(s) || !notPlaceholder(s) || strings.HasPrefix(s, "http") || strings.HasPrefix(s, "/") || strings.Contains(s, "..") {
 		return false
 	}
 	var digits, letters int

@@ -150,11 +150,19 @@ func TestEditFileThatHoldsAKey(t *testing.T) {
 		"another upstream":           {"tickets__comment", map[string]any{"id": "1", "text": placeholder}},
 		"a read":                     {"files__search", map[string]any{"path": "config.ini", "query": placeholder}},
 		"a path":                     writeFile(placeholder, "x"),
+		"text that hides it":         writeFile("config.ini", "x"+placeholder+"x"),
+		"behind a link and ..":       writeFile("sub/../config.ini", whole),
+		"a second path, other case":  {"files__write_file", map[string]any{"path": "config.ini", "Path": "copy.ini", "content": whole}},
 		"a number that is not known": writeFile("config.ini", "[secret:aws-access-key:9]"),
 	} {
 		if what == "a link's other end" {
 			write(t, filepath.Join(s.Dir, "elsewhere.ini"), "")
 			if err := os.Symlink("elsewhere.ini", filepath.Join(s.Dir, "link.ini")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if what == "behind a link and .." {
+			if err := os.Symlink(t.TempDir(), filepath.Join(s.Dir, "sub")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -22,7 +22,7 @@ const (
 	keepOfLong   = 4 << 10  // of a longer one, to tell whose answer it was
 	writeLimit   = 10 * time.Second
 	progressRoom = 64 // progress notifications of one call that wait for a slow client; more are dropped
-	askedRoom    = 16 // requests of the upstream's own that wait for their answer; more end the connection
+	askedRoom    = 16 // requests of the upstream's own that wait for their answer; where there are more, nothing else is read meanwhile
 )
 
 var errGone = errors.New("the process ended")
@@ -35,7 +35,7 @@ type conn struct {
 	proc  *process
 	in    *os.File // the child's stdin
 	turn  chan struct{}
-	visit *chokepoint.Visit
+	visit atomic.Pointer[chokepoint.Visit] // that opened it; nil before
 
 	stderr     *ring
 	noise      atomic.Int64 // lines that were no message
@@ -301,13 +301,12 @@ func (c *conn) take(line []byte, size int64) {
 		}
 	case jsonrpc.Request:
 		select {
-		case c.asked <- c.pool.by.Unsolicited(c.lane, m):
-		default:
-			c.kill("it asks more than it waits for")
+		case c.asked <- c.pool.by.Unsolicited(c.lane, m): // full: nothing is read before an answer was written
+		case <-c.proc.done:
 		}
 		return
 	}
-	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m)); listChanged(method) && c.visit != nil {
+	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m)); listChanged(method) && c.visit.Load() != nil {
 		c.pool.refresh(c)
 	}
 }

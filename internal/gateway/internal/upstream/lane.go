@@ -125,7 +125,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.stderr.tail()))
 		return nil, err
 	}
-	c.visit = v
+	c.visit.Store(v)
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Warn("lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}
@@ -164,7 +164,7 @@ func (p *Pool) refresh(c *conn) {
 		for {
 			c.again.Store(false)
 			ctx, stop := context.WithTimeout(p.ctx, c.spec.Connect)
-			err := p.readLists(ctx, c, c.visit.Again())
+			err := p.readLists(ctx, c, c.visit.Load().Again())
 			stop()
 			if err != nil && c.alive() {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
