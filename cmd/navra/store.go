@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -229,12 +228,10 @@ func listEntries(ctx context.Context, s std, o storeFlags, n int, asJSON bool) e
 	return w.Flush()
 }
 
-// plain shows text that others chose on a terminal: escaped, in one line, not longer than a line.
+// plain shows text that others chose on a terminal: in ASCII, escaped, not longer than a line.
 func plain(text string) string {
-	b, _ := json.Marshal(text)
-	out := strings.Trim(string(b), `"`)
-	if r := []rune(out); len(r) > 100 {
-		return string(r[:100]) + "…"
+	if r := []rune(text); len(r) > 100 {
+		text = string(r[:100]) + "..."
 	}
-	return out
+	return strings.Trim(strconv.QuoteToASCII(text), `"`)
 }

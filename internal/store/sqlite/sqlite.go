@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
+	"modernc.org/sqlite" // and the database/sql driver "sqlite"
 )
 
 // Options vary how a database is opened. The zero value is for use.
@@ -56,7 +56,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
 	}
 	db.read.SetMaxOpenConns(4)
-	if err := db.migrate(ctx, o.ReadOnly); err != nil {
+	if err := patiently(func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
 	}
 	return db, nil
@@ -181,6 +181,18 @@ func (db *DB) migrate(ctx context.Context, readOnly bool) error {
 		_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
 		return err
 	})
+}
+
+// patiently tries f again while the file is locked: where several processes open a new file at once, the change to WAL does not wait
+// for its lock by itself.
+func patiently(f func() error) error {
+	const busy = 5 // SQLITE_BUSY; extended codes have it in their low byte
+	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
+		err := f()
+		if e := (*sqlite.Error)(nil); !errors.As(err, &e) || e.Code()&0xff != busy || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 type queryer interface {
