@@ -90,11 +90,19 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 		return err
 	case <-ctx.Done():
 	}
-	stop()
 	drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer done()
-	if err := srv.Shutdown(drain); err != nil {
-		return errors.Join(srv.Close(), <-failed)
+	shut := make(chan error, 1)
+	go func() { shut <- srv.Shutdown(context.WithoutCancel(drain)) }() // nobody comes in any more
+	r.gateway.Drain(drain)
+	stop() // streams that only listen
+	select {
+	case <-shut:
+	case <-time.After(time.Second): // a connection that does not end
+		err = srv.Close()
+	}
+	if err != nil {
+		return errors.Join(err, <-failed)
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return err

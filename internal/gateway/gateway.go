@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"navra/internal/auth"
@@ -47,6 +48,8 @@ type Gateway struct {
 	log        *slog.Logger
 	version    string
 
+	active atomic.Int64 // requests being handled
+
 	mu        sync.Mutex
 	flights   map[flight]context.CancelCauseFunc // requests in flight, by session; guarded by mu
 	conns     map[string]mcp.Version             // negotiated over connections; guarded by mu
@@ -61,6 +64,36 @@ func New(o Options) *Gateway {
 	}
 	g.upstreams = upstream.New(upstream.Options{Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Changed: g.changed})
 	return g
+}
+
+// Drain waits until no request is being handled, or until ctx ends: what is left then is cancelled as a shutdown. No new request
+// may come meanwhile.
+func (g *Gateway) Drain(ctx context.Context) {
+	g.idle(ctx)
+	g.mu.Lock()
+	for _, cancel := range g.flights {
+		cancel(chokepoint.ErrShutdown)
+	}
+	g.mu.Unlock()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer stop()
+	g.idle(ctx)
+}
+
+// lastWords is how long a cancelled request has to be answered and recorded.
+const lastWords = 500 * time.Millisecond
+
+// idle waits until no request is being handled, or until ctx ends.
+func (g *Gateway) idle(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for g.active.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // Stop cancels what is in flight and ends all upstreams. It returns when they are gone.
@@ -86,6 +119,8 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	if in.Fault == nil && in.Msg.Kind() != jsonrpc.Request {
 		return g.notice(ctx, from, out)
 	}
+	g.active.Add(1)
+	defer g.active.Add(-1)
 	ctx, done := g.track(ctx, &from)
 	defer done()
 	registered()

@@ -266,3 +266,19 @@ func TestSecondStartDoesNotWait(t *testing.T) {
 		t.Errorf("echo: %+v", a)
 	}
 }
+
+// SIGTERM lets a call that is under way finish.
+func TestShutdownDrains(t *testing.T) {
+	s := newSetup(t)
+	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [local-default]}}\nupstreams: {odd: {command: [%q, odd, -log, %q]}}\n", fixtureBin, s.log()))
+	g := s.serve(config)
+	w := (&web{t: t, addr: g.Addr}).open()
+	done := make(chan answer, 1)
+	go func() { done <- w.call("odd__work", map[string]any{"steps": 20, "ms": 50}) }()
+	waitFor(t, "the call to reach the server", func() bool { return s.everReached("work") })
+	g.stop()
+	if a := <-done; a.text() != "done" {
+		t.Errorf("the call that was under way: %+v", a)
+	}
+	s.verify(config)
+}
