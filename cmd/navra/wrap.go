@@ -155,7 +155,10 @@ func serveStdio(ctx context.Context, s std, p plan, verbose bool) (err error) {
 	if err != nil {
 		return err
 	}
-	return stdio.Serve(ctx, stdio.Options{In: s.in, Out: s.out, Who: who, Host: stdio.Host(), Handler: r.gateway, Logger: log})
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { stop(chokepoint.ErrShutdown) })() // what is in flight hears why
+	return stdio.Serve(serving, stdio.Options{In: s.in, Out: s.out, Who: who, Host: stdio.Host(), Handler: r.gateway, Logger: log})
 }
 
 // localPrincipal is who a stdio gateway acts for: the owner of the token in NAVRA_TOKEN where there is one, else the local person.
