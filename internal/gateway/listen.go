@@ -14,6 +14,7 @@ type listener struct {
 	from chokepoint.Peer
 	push mcp.Sink
 	news chan mcp.Topic
+	end  context.CancelFunc
 }
 
 // newsRoom bounds what waits for a slow listener: there are three topics, and one notice of each is enough.
@@ -34,7 +35,9 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 	if in.Registered != nil {
 		in.Registered()
 	}
-	l := &listener{from: from, push: push, news: make(chan mcp.Topic, newsRoom)}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	l := &listener{from: from, push: push, news: make(chan mcp.Topic, newsRoom), end: end}
 	g.mu.Lock()
 	g.listeners[l] = struct{}{}
 	g.mu.Unlock()

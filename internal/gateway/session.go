@@ -163,6 +163,11 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 			cancel(chokepoint.ErrCancelled)
 		}
 	}
+	for l := range g.listeners {
+		if l.from.Session == from.Session {
+			l.end()
+		}
+	}
 	g.mu.Unlock()
 	g.upstreams.Drop(g.chokepoint.Lanes(from))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -233,6 +234,7 @@ func TestLongCallsOverHTTP(t *testing.T) {
 	defer stream.Body.Close()
 	heard := make(chan string, 1)
 	go func() {
+		defer close(heard)
 		for sc := bufio.NewScanner(stream.Body); sc.Scan(); {
 			if strings.Contains(sc.Text(), "list_changed") {
 				heard <- sc.Text()
@@ -242,9 +244,20 @@ func TestLongCallsOverHTTP(t *testing.T) {
 	}()
 	w.call("odd__grow", map[string]any{})
 	select {
-	case <-heard:
+	case text, ok := <-heard:
+		if !ok || text == "" {
+			t.Error("the GET stream ended without list_changed")
+		}
 	case <-time.After(patience):
 		t.Error("no list_changed on the GET stream")
+	}
+	end, _ := http.NewRequest("DELETE", "http://"+g.Addr+"/mcp", nil)
+	end.Header.Set("Mcp-Session-Id", w.session)
+	if resp, err := http.DefaultClient.Do(end); err != nil || resp.StatusCode != http.StatusNoContent {
+		t.Errorf("DELETE: %v, %v", resp, err)
+	}
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil { // it ends with its session
+		t.Errorf("the stream of an ended session: %v", err)
 	}
 }
 
