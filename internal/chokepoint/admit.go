@@ -59,8 +59,16 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	return ToUpstream{c}, nil, nil
 }
 
+// dropped names what a client sent in vain.
+func dropped(from Peer) string {
+	if m := from.In.Msg.Method; m != "" {
+		return m
+	}
+	return "response to nothing"
+}
+
 // Notify judges and records a client's notification, or a response that answers nothing. None of them crosses: navra acts on those it
-// knows (initialized, cancelled) and drops the rest. It reports whether navra may act on it.
+// knows (initialized, cancelled) and drops the rest, which are counted, and recorded when their count is 1, 10, 100 and so on. It reports whether navra may act on it.
 func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
 	x := p.begin(from)
 	x.entry.Kind = blackbox.Notification
@@ -68,6 +76,13 @@ func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
 	v := policy.Denied(policy.StageMessage, "it is dropped: nothing here takes it")
 	if m := from.In.Msg.Method; !from.Who.IsZero() && (m == mcp.Initialized || m == mcp.Cancelled) {
 		v = policy.Allowed(policy.StageMessage)
+	}
+	if v.Denies() {
+		n := p.count(Lane{upstream: Self, principal: from.Who.Name()}, dropped(from))
+		if !decade(n) {
+			return false
+		}
+		x.entry.Notes = []blackbox.Count{{Name: dropped(from), N: n}}
 	}
 	x.pre = &v
 	x.open = scope.Opening{}

@@ -415,6 +415,26 @@ func TestAnswersThatAskAreRefused(t *testing.T) {
 	}
 }
 
+// A flood of notifications does not fill the blackbox: they are counted.
+func TestDroppedNotificationsAreSummed(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	from := call(t, b.ann, "files__read", "{}")
+	from.In.Msg = jsonrpc.Message{Method: "notifications/no-such"}
+	for range 1000 {
+		if b.Notify(t.Context(), from) {
+			t.Fatal("navra acts on what it does not know")
+		}
+	}
+	es := b.entries(t)
+	if len(es) != 4 || es[3].Notes[0].N != 1000 {
+		t.Errorf("%d entries, want 4: at 1, 10, 100 and 1000", len(es))
+	}
+	from.In.Msg = jsonrpc.Message{Method: mcp.Initialized}
+	if !b.Notify(t.Context(), from) || len(b.entries(t)) != 5 {
+		t.Error("initialized is not taken or not recorded")
+	}
+}
+
 func TestEntriesHoldNoSecretInNames(t *testing.T) {
 	b := newBench(t, permissive(), nil)
 	if _, _, err := b.Admit(t.Context(), call(t, b.ann, "x "+aws(), "{}")); err == nil {

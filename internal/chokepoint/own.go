@@ -103,11 +103,7 @@ func (p *Chokepoint) Overhear(ctx context.Context, in FromUpstream) string {
 	if method == "" {
 		method = "response to nothing"
 	}
-	n := p.count(in.lane, method)
-	for n >= 10 && n%10 == 0 {
-		n /= 10
-	}
-	if n == 1 {
+	if decade(p.count(in.lane, method)) {
 		v := policy.Denied(policy.StageName, "navra does not pass this on to a client")
 		x := p.beginOwn(in.lane, method)
 		x.pre, x.way, x.entry.Kind, x.entry.Principal = &v, toClient, blackbox.FromUpstream, in.lane.principal
@@ -117,6 +113,14 @@ func (p *Chokepoint) Overhear(ctx context.Context, in FromUpstream) string {
 		}
 	}
 	return in.msg.Method
+}
+
+// decade reports whether n is 1, 10, 100 and so on.
+func decade(n int64) bool {
+	for n >= 10 && n%10 == 0 {
+		n /= 10
+	}
+	return n == 1
 }
 
 // count adds one to what was heard of a method and returns the sum; the empty method returns the sum over all.
