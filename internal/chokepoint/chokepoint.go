@@ -96,9 +96,12 @@ type Crossing struct {
 	final    jsonrpc.Raw     // what goes on
 	paths    func() []string // canonical paths that the request named; on the way back
 	found    []secret
-	seal     *blackbox.Payload // of body, for the entry
+	seal     *blackbox.Payload   // of body, for the entry
+	table    []scope.Placeholder // the scope's secrets
+	set      *filter.Set         // the filter, and what the scope knows as secrets
 	resolved policy.Verdict
 	failed   error // of the filter
+	settled  bool
 	verdict  policy.Verdict
 	began    time.Time
 }
@@ -191,16 +194,23 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 
 // settle does once what does not depend on the scope's label: references are replaced, text is filtered.
 func (p *Chokepoint) settle(ctx context.Context, x *Crossing) {
+	if x.settled {
+		return
+	}
+	x.settled = true
 	x.final, x.resolved = x.body, policy.Allowed(policy.StageResolve)
 	if x.pre != nil || x.body == nil || x.open.ID == "" || p.name(p.policy.Load(), x).Denies() {
 		return // nothing crosses, or navra's own words, which were looked through when they were read
 	}
 	start := p.now()
+	if x.failed = p.recollect(ctx, x); x.failed != nil {
+		return
+	}
 	if x.way == toUpstream {
-		x.resolved = p.putBack(ctx, x)
+		x.resolved = p.putBack(x)
 		x.took(policy.StageResolve, p.now().Sub(start))
 		start = p.now()
-		x.failed = p.examine(ctx, x)
+		x.failed = p.examine(x)
 	} else {
 		x.failed = p.conceal(ctx, x)
 	}

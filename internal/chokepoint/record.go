@@ -89,7 +89,11 @@ func (p *Chokepoint) payload(x *Crossing) *blackbox.Payload {
 	if x.way == toClient {
 		name = "result"
 	}
-	stored, _, err := p.filter.Apply(x.body, func(f filter.Finding) (string, bool) { return "[" + f.Kind + "]", true })
+	set := x.set
+	if set == nil { // nothing of it crosses
+		set = p.filter
+	}
+	stored, _, err := set.Apply(x.body, func(f filter.Finding) (string, bool) { return "[" + f.Kind + "]", true })
 	if err != nil { // what could not be looked through is not kept
 		stored = jsonrpc.Quote("not kept: it could not be examined")
 	}

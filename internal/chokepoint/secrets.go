@@ -32,16 +32,29 @@ var errTooMany = errors.New("more secrets in one conversation than are told apar
 // placeholderMark is how every placeholder begins.
 var placeholderMark = []byte("[secret:")
 
+// recollect reads what the scope knows as secrets, so that they are found by their values alone. A value that does not open (the
+// key beside the database was replaced) is found by its pattern only.
+func (p *Chokepoint) recollect(ctx context.Context, x *Crossing) error {
+	table, err := p.store.Placeholders(ctx, x.open.ID)
+	if err != nil {
+		return err
+	}
+	var known []filter.Finding
+	for _, h := range table {
+		if b, err := p.vault.Open(string(h.Box), vaultContext(x.open.ID, h.Kind)); err == nil {
+			known = append(known, filter.Finding{Kind: h.Kind, Value: string(b)})
+		}
+	}
+	x.table, x.set = table, p.filter.Knowing(known)
+	return nil
+}
+
 // putBack replaces placeholders in arguments by the values they stand for, where that undoes nothing: in a call of the
 // same principal that writes, to the very object that the value was read from. Any other placeholder is never sent.
-func (p *Chokepoint) putBack(ctx context.Context, x *Crossing) policy.Verdict {
+func (p *Chokepoint) putBack(x *Crossing) policy.Verdict {
 	ok := policy.Allowed(policy.StageResolve)
 	if !bytes.Contains(x.body, placeholderMark) {
 		return ok
-	}
-	table, err := p.store.Placeholders(ctx, x.open.ID)
-	if err != nil {
-		return policy.Denied(policy.StageResolve, "the placeholders of this conversation could not be read")
 	}
 	paths, err := namedPaths(x.body, x.facts.Item.Upstream)
 	if err != nil {
@@ -51,7 +64,7 @@ func (p *Chokepoint) putBack(ctx context.Context, x *Crossing) policy.Verdict {
 	body, err := x.body.MapStrings(func(path string, name bool, s string) (string, bool) {
 		refs := filter.FindPlaceholders(s)
 		for i := len(refs) - 1; i >= 0; i-- {
-			value, why := p.reveal(x, table, refs[i], paths, name || !strings.HasPrefix(path, "arguments/"))
+			value, why := p.reveal(x, refs[i], paths, name || !strings.HasPrefix(path, "arguments/"))
 			if why != "" {
 				ok = ok.And(policy.Denied(policy.StageResolve, why))
 				return s, false
@@ -82,21 +95,21 @@ func (p *Chokepoint) recognised(text, value string) bool {
 }
 
 // reveal returns the value that a placeholder stands for, or why it may not be sent.
-func (p *Chokepoint) reveal(x *Crossing, table []scope.Placeholder, ref filter.Ref, paths []string, misplaced bool) (value, why string) {
+func (p *Chokepoint) reveal(x *Crossing, ref filter.Ref, paths []string, misplaced bool) (value, why string) {
 	name := filter.Placeholder(ref.Kind, ref.N)
-	i := slices.IndexFunc(table, func(h scope.Placeholder) bool { return h.Kind == ref.Kind && h.N == ref.N })
+	i := slices.IndexFunc(x.table, func(h scope.Placeholder) bool { return h.Kind == ref.Kind && h.N == ref.N })
 	item := x.facts.Item
 	switch {
-	case i < 0 || table[i].Principal != x.facts.Who.Name():
+	case i < 0 || x.table[i].Principal != x.facts.Who.Name():
 		return "", fmt.Sprintf("%s stands for no secret of this conversation; read the object that holds it again", name)
 	case misplaced || x.facts.Topic != mcp.Tool:
 		return "", fmt.Sprintf("%s stands in a place where it cannot be replaced", name)
 	case item.Class != ifc.Write && item.Class != ifc.Unclassified:
 		return "", fmt.Sprintf("%s is put back only in calls that write to where it was read, and %s is a %s call", name, item.Canonical(), item.Class)
-	case len(paths) == 0 || !heldBy(table[i], item.Upstream.Name, paths):
+	case len(paths) == 0 || !heldBy(x.table[i], item.Upstream.Name, paths):
 		return "", fmt.Sprintf("%s is put back only into the object that it was read from, alone, and this call names another", name)
 	}
-	b, err := p.vault.Open(string(table[i].Box), vaultContext(x.open.ID, ref.Kind))
+	b, err := p.vault.Open(string(x.table[i].Box), vaultContext(x.open.ID, ref.Kind))
 	if err != nil {
 		return "", fmt.Sprintf("%s could not be opened", name)
 	}
@@ -119,17 +132,13 @@ func vaultContext(id scope.ID, kind string) []byte {
 }
 
 // examine finds the secrets in what goes to an upstream, and where the scope knows them from.
-func (p *Chokepoint) examine(ctx context.Context, x *Crossing) error {
-	_, found, err := p.filter.Apply(x.final, nil)
+func (p *Chokepoint) examine(x *Crossing) error {
+	_, found, err := x.set.Apply(x.final, nil)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	table, err := p.store.Placeholders(ctx, x.open.ID)
-	if err != nil {
-		return err
-	}
-	from := make(map[[32]byte][]string, len(table))
-	for _, h := range table {
+	from := make(map[[32]byte][]string, len(x.table))
+	for _, h := range x.table {
 		for _, o := range h.Objects {
 			from[h.Tag] = append(from[h.Tag], o.Upstream)
 		}
@@ -143,7 +152,7 @@ func (p *Chokepoint) examine(ctx context.Context, x *Crossing) error {
 // conceal finds the secrets in what comes from an upstream and, as policy says, puts placeholders in their place. A secret
 // left standing raises the label to secret; one that was replaced raises nothing.
 func (p *Chokepoint) conceal(ctx context.Context, x *Crossing) error {
-	_, found, err := p.filter.Apply(x.body, nil)
+	_, found, err := x.set.Apply(x.body, nil)
 	if err != nil || len(found) == 0 {
 		return err
 	}
@@ -161,7 +170,7 @@ func (p *Chokepoint) conceal(ctx context.Context, x *Crossing) error {
 		x.label = x.label.Join(ifc.Of(x.facts.Item.Upstream.Name, ifc.Level{Integrity: ifc.Trusted, Confidentiality: ifc.Secret}))
 		return nil
 	}
-	x.final, _, err = p.filter.Apply(x.body, func(f filter.Finding) (string, bool) { return names[f], true })
+	x.final, _, err = x.set.Apply(x.body, func(f filter.Finding) (string, bool) { return names[f], true })
 	return err
 }
 

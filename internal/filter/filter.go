@@ -25,7 +25,10 @@ type Span struct {
 }
 
 // A Set is the detectors. It is immutable and may be used concurrently.
-type Set struct{ detectors []detector }
+type Set struct {
+	detectors []detector
+	known     *known // nil where nothing is
+}
 
 // New builds the detectors and tries each on its canary; a detector that misses it is an error, and so navra does not start.
 func New() (*Set, error) {
@@ -42,6 +45,9 @@ func New() (*Set, error) {
 // Scan returns what is found in text: in order, none overlapping; of two that do, the one that begins first, or is longer.
 func (s *Set) Scan(text string) []Span {
 	var all []Span
+	if s.known != nil { // first: of two findings of one span, the kind under which it is known counts
+		all = s.known.scan(text, all)
+	}
 	for _, d := range s.detectors {
 		all = d.scan(text, all)
 	}

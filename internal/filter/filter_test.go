@@ -169,6 +169,28 @@ func TestHostileTextIsCheap(t *testing.T) {
 	}
 }
 
+func TestKnownValuesAreFoundAnywhere(t *testing.T) {
+	s := set(t)
+	a, b, short := mix(24), "pa$$w0rd!", "k3yDb"
+	k := s.Knowing([]Finding{{"assigned-secret", a}, {"connection-password", b}, {"connection-password", short}, {"assigned-secret", a[:12]}})
+	for text, want := range map[string][]string{
+		"x" + a + "x":               {"assigned-secret"},
+		a + a:                       {"assigned-secret", "assigned-secret"},
+		"é" + b + "é":               {"connection-password"},
+		"client_secret: " + a:       {"assigned-secret"},
+		a[:23]:                      {"assigned-secret"}, // the other, which begins alike
+		a[:11]:                      nil,
+		"the " + short + " of text": nil, // too short to be looked for
+	} {
+		if got := kinds(k.Scan(text)); !slices.Equal(got, want) {
+			t.Errorf("Scan(%q) = %v, want %v", text, got, want)
+		}
+	}
+	if spans := s.Scan("x" + a + "x"); len(spans) > 0 {
+		t.Errorf("the set itself knows them: %v", spans)
+	}
+}
+
 func TestLongSecretsAreFoundWhole(t *testing.T) {
 	text := "password: " + mix(500) + " end"
 	spans := set(t).Scan(text)

@@ -314,3 +314,27 @@ func modernMeta() map[string]any {
 		"io.modelcontextprotocol/clientInfo": map[string]any{"name": "test", "version": "1"},
 	}
 }
+
+// A model may take away what a secret is recognised by (its name, a neighbouring character). What the conversation knows as a
+// secret stays hidden all the same, and does not go to another upstream.
+func TestKnownSecretsStayHiddenOutOfContext(t *testing.T) {
+	s, config := office(t)
+	value := "aB3dE5gH7jK9mN2pQ4rS6tU8"
+	write(t, filepath.Join(s.Dir, "app.env"), "client_secret: "+value+"\n")
+	c := s.startAs(navraBin, "stdio", "--config", config).open()
+	if a := c.call("files__read_file", map[string]any{"path": "app.env"}); strings.Contains(a.text(), value) {
+		t.Fatalf("shown at once: %s", a.text())
+	}
+	if a := c.call("files__edit_file", map[string]any{"path": "app.env", "old": "client_secret: ", "new": "plain "}); a.IsError {
+		t.Fatal(a.text())
+	}
+	if a := c.call("files__read_file", map[string]any{"path": "app.env"}); strings.Contains(a.text(), value) || !strings.Contains(a.text(), "[secret:assigned-secret:1]") {
+		t.Errorf("shown after its name was taken away: %s", a.text())
+	}
+	if a := c.call("tickets__comment", map[string]any{"id": "1", "text": "it is " + value + "!"}); !a.IsError {
+		t.Error("the raw value went to another upstream unasked")
+	}
+	if s.everReached("comment") {
+		t.Error("it reached the upstream")
+	}
+}
