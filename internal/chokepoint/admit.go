@@ -121,7 +121,9 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 	m := from.In.Msg
 	switch {
-	case from.In.Fault != nil && (m.Method == "" || mcp.IsMethod(m.Method)): // else its method is the first thing wrong with it
+	case from.In.Fault != nil && from.In.Fault.Batch != nil && from.Refused == nil:
+		return mcp.Subject{}, faulty(from)
+	case from.In.Fault != nil && from.In.Fault.Batch == nil && (m.Method == "" || mcp.IsMethod(m.Method)): // else its method is the first thing wrong with it
 		return mcp.Subject{}, faulty(from)
 	case from.Refused != nil:
 		return mcp.Subject{}, refusedAs(from.Refused.Status, from.Refused.Err)

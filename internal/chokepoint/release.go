@@ -189,7 +189,7 @@ func errorOf(body jsonrpc.Raw) jsonrpc.Error {
 // adorn adds what a result of the stateless era must carry, and takes out what belongs to the other hop.
 func (c *clearance) adorn(v jsonrpc.Raw) jsonrpc.Raw {
 	if c.lane.upstream != Self {
-		v = withoutMeta(v)
+		v = result(withoutMeta(v), c.from.Version, c.method)
 	}
 	if !c.from.Version.Stateless() {
 		return v

@@ -40,10 +40,8 @@ func (v View) Definitions(topic mcp.Topic) []jsonrpc.Raw {
 		}
 	}
 	defs := catalogue.Definitions(out)
-	if v.peer.Version.Stateless() {
-		for i := range defs {
-			defs[i] = defs[i].Without("execution") // of the stateful era alone
-		}
+	for i := range defs {
+		defs[i] = definition(defs[i], v.peer.Version)
 	}
 	return defs
 }

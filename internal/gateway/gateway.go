@@ -116,6 +116,9 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	})
 	defer registered()
 	from := g.peer(ctx, who, in)
+	if batch(from) {
+		return g.carryBatch(ctx, from, out, registered)
+	}
 	if in.Fault == nil && in.Msg.Kind() != jsonrpc.Request {
 		return g.notice(ctx, from, out)
 	}

@@ -64,7 +64,7 @@ func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (context.Con
 // peer tells a message's era, version and session.
 func (g *Gateway) peer(ctx context.Context, who auth.Principal, in mcp.Inbound) chokepoint.Peer {
 	from := chokepoint.Peer{Who: who, In: in}
-	if in.Fault != nil {
+	if in.Fault != nil && in.Fault.Batch == nil {
 		return from
 	}
 	stateless, v, refused := mcp.EraOf(in)

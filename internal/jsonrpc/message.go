@@ -88,10 +88,26 @@ const (
 	CodeInternal       = -32603
 )
 
+// AppendBatch writes several messages as one array.
+func AppendBatch(b []byte, batch []Message) []byte {
+	b = append(b, '[')
+	for i, m := range batch {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.Append(b)
+	}
+	return append(b, ']')
+}
+
 // A Fault is a message that could not be read: the error to answer with, and the id where it could be told.
+//
+// An array is a fault too, with all of it in Batch: whether messages may come together, only who knows the protocol version
+// can tell. Each of its elements is read by Parse.
 type Fault struct {
-	ID  ID
-	Err Error
+	ID    ID
+	Err   Error
+	Batch Raw // nil: it was no array
 }
 
 func (f *Fault) Error() string { return f.Err.Message }

@@ -61,10 +61,13 @@ func parse(b []byte, upstream bool) (Message, int, *Fault) {
 // notObject is the fault for a top-level value that is no object.
 func notObject(v Raw) *Fault {
 	switch {
-	case string(v) == "[]":
-		return fault(CodeInvalidRequest, "an empty array is not a message")
 	case v.IsArray():
-		return fault(CodeInvalidRequest, "batches exist only in protocol version 2025-03-26")
+		f := fault(CodeInvalidRequest, "batches exist only in protocol version 2025-03-26")
+		if string(v) == "[]" {
+			f.Err.Message = "an empty array is not a message"
+		}
+		f.Batch = v
+		return f
 	}
 	return fault(CodeInvalidRequest, "a message must be an object")
 }

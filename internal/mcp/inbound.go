@@ -52,6 +52,8 @@ type Sink interface {
 	Open(session string)
 	// Send sends a message that belongs to the request: a notification, or the one answer, which is the last.
 	Send(m jsonrpc.Message) error
+	// Together sends the answers to a batch as one message; it stands for the one answer.
+	Together(answers []jsonrpc.Message) error
 	// Refuse sends the one answer with the HTTP status that the specification asks for; where the transport has no
 	// status it is like Send. A message that is no request gets the status with m as the body over HTTP, and nothing elsewhere.
 	Refuse(status int, m jsonrpc.Message) error

@@ -18,7 +18,7 @@ const (
 var (
 	// spoken to clients, newest first.
 	stateless = []Version{V20260728}
-	stateful  = []Version{V20251125}
+	stateful  = []Version{V20251125, V20250618, V20250326}
 	// known as revisions of the stateful era; upstreams may speak any of them.
 	statefulKnown = []Version{V20251125, V20250618, V20250326, V20241105}
 )
@@ -34,6 +34,9 @@ func (v Version) Stateless() bool { return slices.Contains(stateless, v) }
 
 // Stateful reports whether v is a known revision of the stateful era.
 func (v Version) Stateful() bool { return slices.Contains(statefulKnown, v) }
+
+// Batches reports whether messages of v may come as an array. MCP 2025-03-26 alone has that, basic/index §Batching.
+func (v Version) Batches() bool { return v == V20250326 }
 
 // Negotiate answers a stateful client that asks for a version: that one where navra speaks it, else [Latest].
 // MCP 2025-11-25, basic/lifecycle §Version Negotiation.

@@ -3,9 +3,11 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os/exec"
@@ -82,6 +84,7 @@ type web struct {
 	addr    string
 	token   string
 	session string
+	version string // of the stateful era; "" for 2025-11-25
 	modern  bool
 	mu      sync.Mutex
 	next    int
@@ -101,7 +104,9 @@ func (w *web) post(body string, head http.Header) (int, http.Header, []message) 
 	}
 	if w.session != "" && !w.modern {
 		req.Header.Set("Mcp-Session-Id", w.session)
-		req.Header.Set("MCP-Protocol-Version", "2025-11-25")
+		if v := cmp.Or(w.version, "2025-11-25"); v != "2025-03-26" { // that one knows no such header
+			req.Header.Set("MCP-Protocol-Version", v)
+		}
 	}
 	for k, v := range head {
 		req.Header[k] = v
@@ -145,7 +150,9 @@ func messages(t testing.TB, head http.Header, b []byte) (out []message) {
 // open initializes a session of the stateful era.
 func (w *web) open() *web {
 	w.t.Helper()
-	status, head, got := w.post(request(1, "initialize", hello), nil)
+	h := maps.Clone(hello)
+	h["protocolVersion"] = cmp.Or(w.version, "2025-11-25")
+	status, head, got := w.post(request(1, "initialize", h), nil)
 	if status != 200 || len(got) != 1 || got[0].Error != nil {
 		w.t.Fatalf("initialize: %d %+v", status, got)
 	}

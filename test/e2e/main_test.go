@@ -63,6 +63,15 @@ type message struct {
 		Message string          `json:"message"`
 		Data    json.RawMessage `json:"data"`
 	} `json:"error"`
+	Batch []message `json:"-"` // where an array came
+}
+
+func (m *message) UnmarshalJSON(b []byte) error {
+	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("[")) {
+		return json.Unmarshal(b, &m.Batch)
+	}
+	type plain message
+	return json.Unmarshal(b, (*plain)(m))
 }
 
 // An answer is a tools/call result.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What needs WebSocket, batches or cross-origin preflights is not there yet.
-var absent = []string{"batch-1", "batch-100", "batch-mixed", "batch-scalars", "http-preflight-allowed"}
+// Cross-origin preflights are not there yet.
+var absent = []string{"http-preflight-allowed"}
 
 type wireCase struct {
 	Name, Transport string
@@ -32,6 +32,8 @@ type expectation struct {
 	HeadersPresent []string `json:"headers_present"`
 	All            []expectation
 	Or             []expectation
+	Batch          []expectation
+	BatchIDs       []int `json:"batch_ids"` // first and last: one result for each
 }
 
 // hasID reports whether an expectation says something about the id, null included.
@@ -110,6 +112,18 @@ func checkOne(want expectation, status int, head http.Header, got []message) err
 		return fmt.Errorf("%d answers, want one", len(got))
 	}
 	m := got[0]
+	if want.BatchIDs != nil {
+		for id := want.BatchIDs[0]; id <= want.BatchIDs[1]; id++ {
+			raw := json.RawMessage(fmt.Sprint(id))
+			want.Batch = append(want.Batch, expectation{Kind: "result", ID: &raw})
+		}
+	}
+	if want.Batch != nil {
+		return checkBatch(want.Batch, m.Batch)
+	}
+	if m.Batch != nil {
+		return fmt.Errorf("got an array of %d", len(m.Batch))
+	}
 	if (want.Kind == "result") != (m.Result != nil) || (want.Kind == "error") != (m.Error != nil) {
 		return fmt.Errorf("got %s %+v, want a %s", m.Result, m.Error, want.Kind)
 	}
@@ -124,6 +138,22 @@ func checkOne(want expectation, status int, head http.Header, got []message) err
 		if !sameJSON(id, string(*want.ID)) {
 			return fmt.Errorf("id %s, want %s", id, *want.ID)
 		}
+	}
+	return nil
+}
+
+// checkBatch compares the members of an array, in any order.
+func checkBatch(want []expectation, got []message) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("an array of %d, want %d", len(got), len(want))
+	}
+	left := slices.Clone(got)
+	for _, w := range want {
+		i := slices.IndexFunc(left, func(m message) bool { return checkOne(w, 0, nil, []message{m}) == nil })
+		if i < 0 {
+			return fmt.Errorf("nothing fits %+v in %+v", w, left)
+		}
+		left = slices.Delete(left, i, i+1)
 	}
 	return nil
 }
@@ -223,7 +253,7 @@ func TestWireOverHTTP(t *testing.T) {
 				g = locked
 			}
 			w := &web{t: t, addr: g.Addr}
-			if c.Setup.Session != "none" {
+			if w.version = c.Setup.Protocol; c.Setup.Session != "none" {
 				w.open()
 			}
 			var status int

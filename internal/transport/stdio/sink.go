@@ -20,8 +20,10 @@ type writer struct {
 	mu sync.Mutex // held for each Write, so that lines do not mix
 }
 
-func (w *writer) send(m jsonrpc.Message) error {
-	line := append(m.Append(nil), '\n')
+func (w *writer) send(m jsonrpc.Message) error { return w.line(m.Append(nil)) }
+
+func (w *writer) line(b []byte) error {
+	line := append(b, '\n')
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended.Load() {
@@ -61,6 +63,14 @@ func (s *sink) Send(m jsonrpc.Message) error {
 	return s.out.send(m)
 }
 
+// Together writes the answers to a batch as one line.
+func (s *sink) Together(answers []jsonrpc.Message) error {
+	if s.answered.Swap(true) {
+		return errAnswered
+	}
+	return s.out.line(jsonrpc.AppendBatch(nil, answers))
+}
+
 // Refuse is Send; a message that asks for no answer gets none.
 func (s *sink) Refuse(_ int, m jsonrpc.Message) error {
 	if !s.asks() {
@@ -81,11 +91,7 @@ func (s *sink) fail() error {
 	if s.in.Fault != nil {
 		id = s.in.Fault.ID
 	}
-	return s.out.send(jsonrpc.Message{ID: id, Error: &jsonrpc.Error{
-		Code:    jsonrpc.CodeInternal,
-		Message: "internal error of navra; whether the call ran is not known (outcome: unknown)",
-		Data:    new(jsonrpc.Object).Text("outcome", "unknown").Done(),
-	}})
+	return s.out.send(mcp.Broken(id))
 }
 
 // pushes takes what goes to the client unasked.
@@ -99,5 +105,7 @@ func (p pushes) Send(m jsonrpc.Message) error {
 	}
 	return p.out.send(m)
 }
+
+func (p pushes) Together([]jsonrpc.Message) error { return errUnasked }
 
 func (p pushes) Refuse(int, jsonrpc.Message) error { return nil }

@@ -62,24 +62,17 @@ func (x *exchange) conclude(ctx context.Context, err error) {
 	x.log(ctx, "message not handled", err)
 	switch {
 	case x.answered:
-	case x.asks():
+	case x.asks() && (err != nil || !x.batch()): // a batch of notifications has no answer
 		id := x.in.Msg.ID
 		if x.in.Fault != nil {
 			id = x.in.Fault.ID
 		}
-		x.take(item{msg: internalError(id)})
+		x.take(item{msg: mcp.Broken(id)})
 	case err != nil:
-		x.write(http.StatusInternalServerError, internalError(jsonrpc.ID{}))
+		x.write(http.StatusInternalServerError, mcp.Broken(jsonrpc.ID{}))
 	default:
 		x.status(http.StatusAccepted)
 	}
-}
-
-func internalError(id jsonrpc.ID) jsonrpc.Message {
-	data := new(jsonrpc.Object).Text("outcome", "unknown").Done()
-	m := plain(jsonrpc.CodeInternal, "internal error of navra; whether the call ran is not known (outcome: unknown)", data)
-	m.ID = id
-	return m
 }
 
 // get serves a stream of what the client did not ask for.
@@ -201,6 +194,8 @@ func (x *exchange) log(ctx context.Context, text string, err error) {
 // asks reports whether the message is to be answered: a request, or bytes that may have been one.
 func (x *exchange) asks() bool { return x.in.Fault != nil || x.in.Msg.Kind() == jsonrpc.Request }
 
+func (x *exchange) batch() bool { return x.in.Fault != nil && x.in.Fault.Batch != nil }
+
 func (x *exchange) stateless() bool {
 	return mcp.Version(x.in.Header.Get(mcp.HeaderVersion)).Stateless()
 }
@@ -214,5 +209,5 @@ func (x *exchange) streams() bool {
 	case x.in.Msg.Method == mcp.Initialize && !x.stateless():
 		return false
 	}
-	return x.takes.stream && x.in.Fault == nil && x.asks()
+	return x.takes.stream && (x.in.Fault == nil || x.batch()) && x.asks()
 }

@@ -19,6 +19,15 @@ type item struct {
 	session string // not empty: a new session's id, and nothing else
 	status  int    // not 0: the HTTP status asked for
 	msg     jsonrpc.Message
+	batch   []jsonrpc.Message // not nil: the answers to a batch, in msg's place
+}
+
+// append writes what the item says as JSON.
+func (it item) append(b []byte) []byte {
+	if it.batch != nil {
+		return jsonrpc.AppendBatch(b, it.batch)
+	}
+	return it.msg.Append(b)
 }
 
 // A reply is the sink of one exchange. It has no room for anything: each message is handed over to the goroutine that
@@ -50,6 +59,9 @@ func (p *reply) Send(m jsonrpc.Message) error {
 	}
 	return p.answer(item{msg: m})
 }
+
+// Together sends the answers to a batch.
+func (p *reply) Together(answers []jsonrpc.Message) error { return p.answer(item{batch: answers}) }
 
 // Refuse sends the answer with a status, or as an event where the stream has begun.
 func (p *reply) Refuse(status int, m jsonrpc.Message) error {

@@ -19,17 +19,17 @@ func (x *exchange) take(it item) {
 		x.w.Header().Set(mcp.HeaderSession, it.session)
 	case it.msg.Method != "":
 		x.begin()
-		x.event(it.msg)
+		x.event(it)
 	case streaming, it.status == 0 && !x.takes.json:
 		x.begin()
-		x.event(it.msg)
+		x.event(it)
 		x.answered = true
 	case x.tooLong:
-		x.write(http.StatusRequestEntityTooLarge, it.msg)
+		x.reply(http.StatusRequestEntityTooLarge, it)
 	case it.status != 0:
-		x.write(it.status, it.msg)
+		x.reply(it.status, it)
 	default:
-		x.write(http.StatusOK, it.msg)
+		x.reply(http.StatusOK, it)
 	}
 }
 
@@ -57,15 +57,17 @@ func (x *exchange) tick() <-chan time.Time {
 }
 
 // event writes one message to the event stream. A message has no line end in it.
-func (x *exchange) event(m jsonrpc.Message) {
-	b := m.Append([]byte("event: message\ndata: "))
+func (x *exchange) event(it item) {
+	b := it.append([]byte("event: message\ndata: "))
 	x.send(append(b, "\n\n"...))
 }
 
 // write writes the one answer as JSON.
-func (x *exchange) write(status int, m jsonrpc.Message) {
+func (x *exchange) write(status int, m jsonrpc.Message) { x.reply(status, item{msg: m}) }
+
+func (x *exchange) reply(status int, it item) {
 	x.answered = true
-	body := m.Append(nil)
+	body := it.append(nil)
 	h := x.w.Header()
 	h.Set("Content-Type", typeJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
