@@ -1,8 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 
@@ -36,9 +40,58 @@ func configPlan(f *config.File) (plan, error) {
 			return plan{}, fmt.Errorf("upstream %q: %w", u.Name, err)
 		}
 		p.Upstreams = append(p.Upstreams, up)
-		p.Specs = append(p.Specs, gateway.Spec{Name: u.Name, Command: u.Command, Env: childEnv(os.Environ(), env), Dir: u.Cwd, Connect: u.Connect, Call: u.Call})
+		spec := gateway.Spec{
+			Name: u.Name, Command: u.Command, Env: childEnv(os.Environ(), env), Dir: u.Cwd, Connect: u.Connect, Call: u.Call, CallMax: u.CallMax,
+			Children: u.Children, OwnChildren: u.OwnChildren,
+		}
+		if err := reach(&spec, u, filepath.Dir(f.Path)); err != nil {
+			return plan{}, fmt.Errorf("upstream %q: %w", u.Name, err)
+		}
+		p.Specs = append(p.Specs, spec)
 	}
+	p.NamesMax = f.NamesMax
 	return p, nil
+}
+
+// reach completes a spec with how an upstream with a URL is reached.
+func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
+	if u.URL == "" {
+		return nil
+	}
+	if spec.URL, err = url.Parse(u.URL); err != nil {
+		return errors.New("its url cannot be read")
+	}
+	header, err := u.Header(dir, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		return err
+	}
+	spec.Header = map[string]gateway.Secret{}
+	for name, value := range header {
+		spec.Header[name] = gateway.Secret(value)
+	}
+	if u.CA != "" {
+		pem, err := os.ReadFile(u.CA)
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("%s holds no certificate in PEM form", u.CA)
+		}
+		spec.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	switch u.Proxy {
+	case "":
+		spec.Proxy = http.ProxyFromEnvironment
+	case "none":
+	default:
+		proxy, err := url.Parse(u.Proxy)
+		if err != nil {
+			return errors.New("its proxy cannot be read")
+		}
+		spec.Proxy = http.ProxyURL(proxy)
+	}
+	return nil
 }
 
 func upstreamOf(u config.Upstream) (*catalogue.Upstream, error) {
@@ -46,7 +99,7 @@ func upstreamOf(u config.Upstream) (*catalogue.Upstream, error) {
 	confidentiality, err2 := ifc.ParseConfidentiality(u.Confidentiality)
 	up := &catalogue.Upstream{
 		Name: u.Name, Bare: u.Bare, Label: ifc.Level{Integrity: integrity, Confidentiality: confidentiality},
-		Classes: map[string]ifc.Class{}, Root: u.Root, Folder: u.Cwd, Kept: u.Name + "-" + u.ID(),
+		Classes: map[string]ifc.Class{}, Root: u.Root, Folder: u.Cwd, Kept: u.Name + "-" + u.ID(), Shared: u.Shared,
 	}
 	errs := []error{err1, err2}
 	for tool, word := range u.Classes {

@@ -27,6 +27,7 @@ type plan struct {
 	Specs      []gateway.Spec
 	Principals auth.Directory
 	Policy     policy.Options
+	NamesMax   int // 0: the default
 }
 
 // A running is a gateway with what it stands on.
@@ -51,7 +52,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		return nil, err
 	}
 	cp := chokepoint.New(chokepoint.Options{
-		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams), Vault: key.For("placeholders"),
+		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version,
 	})
 	if err := cp.Started(ctx); err != nil {

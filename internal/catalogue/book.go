@@ -2,10 +2,12 @@ package catalogue
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"navra/internal/ifc"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
@@ -19,8 +21,25 @@ type Snapshot struct {
 }
 
 // Find returns the item of a topic under its public name or URI.
+//
+// A URI that is in no list belongs to the upstream that has a template for it, if it is one upstream alone.
 func (s *Snapshot) Find(topic mcp.Topic, public string) (Item, bool) {
 	it, ok := s.byPublic[topic][public]
+	if ok || topic != mcp.Resource {
+		return it, ok
+	}
+	for _, t := range s.items[mcp.Template] {
+		if !t.template.MatchString(public) {
+			continue
+		}
+		if ok && t.Upstream != it.Upstream {
+			return Item{}, false // nobody can tell whose it is
+		}
+		if class := t.Class; !ok || class == ifc.Egress {
+			it = Item{Topic: mcp.Resource, Upstream: t.Upstream, Name: public, Public: public, Class: class}
+		}
+		ok = true
+	}
 	return it, ok
 }
 
@@ -33,18 +52,23 @@ func (s *Snapshot) Listing(upstream string) (Listing, bool) {
 	return l, ok
 }
 
-// A Book holds the snapshots, one for each principal: what an upstream lists for one is never shown to another. Its
-// methods may be called concurrently.
+// Everyone stands for all principals: what a shared upstream lists, it lists for them.
+const Everyone = "*"
+
+// A Book holds the snapshots, one for each principal: what an upstream lists for one is never shown to another, but where the operator says
+// that they share it. Its methods may be called concurrently.
 type Book struct {
 	upstreams []*Upstream // in the operator's order
+	maxName   int
 
-	mu    sync.Mutex
-	pages map[string]*Snapshot // by principal; guarded by mu
+	mu       sync.Mutex
+	listings map[string]map[string]Listing // by principal and upstream; guarded by mu
+	pages    map[string]*Snapshot          // made from them; guarded by mu
 }
 
-// NewBook returns a book of the operator's upstreams.
-func NewBook(upstreams []*Upstream) *Book {
-	return &Book{upstreams: upstreams, pages: map[string]*Snapshot{}}
+// NewBook returns a book of the operator's upstreams. maxName bounds a public name with its prefix; 0 means DefaultMaxName.
+func NewBook(upstreams []*Upstream, maxName int) *Book {
+	return &Book{upstreams: upstreams, maxName: cmp.Or(maxName, DefaultMaxName), listings: map[string]map[string]Listing{}, pages: map[string]*Snapshot{}}
 }
 
 // Upstreams returns the operator's upstreams, in order.
@@ -62,10 +86,25 @@ func (b *Book) Upstream(name string) *Upstream {
 func (b *Book) For(principal string) *Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.page(principal)
+}
+
+// page returns the principal's snapshot, making it where something has changed. b.mu is held.
+func (b *Book) page(principal string) *Snapshot {
 	if s, ok := b.pages[principal]; ok {
 		return s
 	}
-	return &Snapshot{}
+	all := maps.Clone(b.listings[Everyone])
+	if all == nil {
+		all = map[string]Listing{}
+	}
+	maps.Copy(all, b.listings[principal])
+	if len(all) == 0 {
+		return &Snapshot{}
+	}
+	s := b.build(all)
+	b.pages[principal] = s
+	return s
 }
 
 // Install puts a listing in the place of what the principal's upstream listed before, and reports which topics a client
@@ -73,19 +112,18 @@ func (b *Book) For(principal string) *Snapshot {
 func (b *Book) Install(principal, upstream string, l Listing) (changed []mcp.Topic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := b.pages[principal]
-	if old == nil {
-		old = &Snapshot{}
+	old := b.page(principal)
+	if b.listings[principal] == nil {
+		b.listings[principal] = map[string]Listing{}
 	}
-	listings := map[string]Listing{upstream: l}
-	for name, was := range old.listings {
-		if name != upstream {
-			listings[name] = was
-		}
+	b.listings[principal][upstream] = l
+	if principal == Everyone {
+		clear(b.pages)
+	} else {
+		delete(b.pages, principal)
 	}
-	s := b.build(listings)
-	b.pages[principal] = s
-	for _, t := range []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource} {
+	s := b.page(principal)
+	for _, t := range []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource, mcp.Template} {
 		if !slices.EqualFunc(old.items[t], s.items[t], func(x, y Item) bool {
 			return x.Upstream == y.Upstream && x.Public == y.Public && string(x.Definition) == string(y.Definition)
 		}) {
@@ -104,7 +142,7 @@ func (b *Book) build(listings map[string]Listing) *Snapshot {
 		if !ok {
 			continue
 		}
-		items, left := l.items(u)
+		items, left := l.items(u, b.maxName)
 		s.Left = append(s.Left, left...)
 		for _, it := range items {
 			if s.byPublic[it.Topic] == nil {

@@ -29,20 +29,20 @@ func TestPublicNames(t *testing.T) {
 	for _, u := range []*Upstream{{Name: "files", Bare: true}, {Name: "customer_internal_jira_onprem"}} {
 		seen := map[string]string{}
 		for _, n := range names {
-			got := publicName(u, n)
-			if !legal.MatchString(got) || !u.Bare && len(got) > maxPrefixedName || strings.HasPrefix(got, reserved) {
+			got := publicName(u, n, DefaultMaxName)
+			if !legal.MatchString(got) || !u.Bare && len(got) > DefaultMaxName || strings.HasPrefix(got, reserved) {
 				t.Errorf("publicName(%s, %.20q) = %q, not legal", u.Name, n, got)
 			}
 			if other, twice := seen[got]; twice {
 				t.Errorf("publicName maps both %.20q and %.20q to %q", n, other, got)
 			}
 			seen[got] = n
-			if again := publicName(u, n); again != got {
+			if again := publicName(u, n, DefaultMaxName); again != got {
 				t.Errorf("publicName(%.20q) = %q, then %q", n, got, again)
 			}
 		}
 	}
-	if got := publicName(&Upstream{Name: "files"}, "read_file"); got != "files__read_file" {
+	if got := publicName(&Upstream{Name: "files"}, "read_file", DefaultMaxName); got != "files__read_file" {
 		t.Errorf("publicName = %q, want files__read_file", got)
 	}
 }
@@ -51,7 +51,7 @@ func TestBookLeavesOutSingly(t *testing.T) {
 	files := &Upstream{Name: "files"}
 	l := tools("ok", "ok", "")
 	l.Tools = append(l.Tools, jsonrpc.Raw(`{"name":"noschema"}`), jsonrpc.Raw(`{"name":"badschema","inputSchema":{"type":"string"}}`), tool("last"))
-	b := NewBook([]*Upstream{files})
+	b := NewBook([]*Upstream{files}, 0)
 	if changed := b.Install("ann", "files", l); len(changed) != 1 || changed[0] != mcp.Tool {
 		t.Errorf("Install = %v, want tools", changed)
 	}
@@ -71,7 +71,7 @@ func TestBookLeavesOutSingly(t *testing.T) {
 }
 
 func TestBookKeepsPrincipalsApart(t *testing.T) {
-	b := NewBook([]*Upstream{{Name: "files"}})
+	b := NewBook([]*Upstream{{Name: "files"}}, 0)
 	b.Install("ann", "files", tools("hers"))
 	if _, ok := b.For("bob").Find(mcp.Tool, "files__hers"); ok {
 		t.Error("bob finds what was listed for ann")
@@ -79,7 +79,7 @@ func TestBookKeepsPrincipalsApart(t *testing.T) {
 }
 
 func TestCollisionsHoldTheNewcomerBack(t *testing.T) {
-	b := NewBook([]*Upstream{{Name: "a", Bare: true}, {Name: "b", Bare: true}})
+	b := NewBook([]*Upstream{{Name: "a", Bare: true}, {Name: "b", Bare: true}}, 0)
 	b.Install("ann", "b", tools("execute_sql", "other"))
 	b.Install("ann", "a", tools("execute_sql"))
 	it, ok := b.For("ann").Find(mcp.Tool, "execute_sql")

@@ -2,6 +2,9 @@ package catalogue
 
 import (
 	"fmt"
+	"regexp"
+
+	"github.com/yosida95/uritemplate/v3"
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -16,12 +19,14 @@ type Listing struct {
 	Tools        []jsonrpc.Raw
 	Prompts      []jsonrpc.Raw
 	Resources    []jsonrpc.Raw
+	Templates    []jsonrpc.Raw
 }
 
 // Encode writes l for the store.
 func (l Listing) Encode() []byte {
 	o := new(jsonrpc.Object).Text("version", string(l.Version)).Raw("capabilities", l.Capabilities).Text("instructions", l.Instructions)
 	o.Raw("tools", jsonrpc.Array(l.Tools...)).Raw("prompts", jsonrpc.Array(l.Prompts...)).Raw("resources", jsonrpc.Array(l.Resources...))
+	o.Raw("templates", jsonrpc.Array(l.Templates...))
 	return o.Done()
 }
 
@@ -45,7 +50,7 @@ func Decode(b []byte) (Listing, error) {
 	}
 	l := Listing{Version: mcp.Version(text("version")), Instructions: text("instructions")}
 	l.Capabilities, _ = v.Get("capabilities")
-	l.Tools, l.Prompts, l.Resources = list("tools"), list("prompts"), list("resources")
+	l.Tools, l.Prompts, l.Resources, l.Templates = list("tools"), list("prompts"), list("resources"), list("templates")
 	return l, nil
 }
 
@@ -56,24 +61,27 @@ type Left struct {
 
 // items turns l into items of u. Definitions that hosts could not use are left out singly: hosts else drop all of that
 // server's tools.
-func (l Listing) items(u *Upstream) (items []Item, left []Left) {
+func (l Listing) items(u *Upstream, maxName int) (items []Item, left []Left) {
 	for _, kind := range []struct {
 		topic mcp.Topic
 		key   string
 		defs  []jsonrpc.Raw
-	}{{mcp.Tool, "name", l.Tools}, {mcp.Prompt, "name", l.Prompts}, {mcp.Resource, "uri", l.Resources}} {
+	}{{mcp.Tool, "name", l.Tools}, {mcp.Prompt, "name", l.Prompts}, {mcp.Resource, "uri", l.Resources}, {mcp.Template, "uriTemplate", l.Templates}} {
 		seen := map[string]bool{}
 		for _, def := range kind.defs {
 			raw, _ := def.Get(kind.key)
 			name, _ := raw.Text()
-			if why := invalid(kind.topic, name, def, seen, len(seen)); why != "" {
+			if why := l.invalid(kind.topic, name, def, seen); why != "" {
 				left = append(left, Left{u.Name, name, why})
 				continue
 			}
 			seen[name] = true
 			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def}
-			if kind.topic != mcp.Resource {
-				it.Public = publicName(u, name)
+			switch kind.topic {
+			case mcp.Template:
+				it.template = expansions(name)
+			case mcp.Tool, mcp.Prompt:
+				it.Public = publicName(u, name, maxName)
 				it.Definition = def.With("name", jsonrpc.Quote(it.Public))
 			}
 			items = append(items, it)
@@ -82,20 +90,42 @@ func (l Listing) items(u *Upstream) (items []Item, left []Left) {
 	return items, left
 }
 
-func invalid(topic mcp.Topic, name string, def jsonrpc.Raw, seen map[string]bool, n int) string {
+// invalid says why a definition is left out, "" where it is not.
+func (l Listing) invalid(topic mcp.Topic, name string, def jsonrpc.Raw, seen map[string]bool) string {
 	switch {
 	case name == "":
 		return "it has no name"
 	case seen[name]:
 		return "its name is given twice"
-	case n >= maxItems:
+	case len(seen) >= maxItems:
 		return fmt.Sprintf("the list has more than %d items", maxItems)
+	case topic == mcp.Template && expansions(name) == nil:
+		return "it is no URI template"
+	case topic != mcp.Tool:
+		return ""
 	}
-	if topic == mcp.Tool {
-		kind, _ := def.Get("inputSchema", "type")
-		if s, _ := kind.Text(); s != "object" {
-			return `its inputSchema is missing or not of type "object"`
-		}
+	schema, _ := def.Get("inputSchema")
+	kind, _ := schema.Get("type")
+	if s, _ := kind.Text(); s != "object" {
+		return `its inputSchema is missing or not of type "object"`
+	}
+	if _, err := mcp.MirroredParams(schema); err != nil && l.Version.Stateless() { // before, the member meant nothing
+		return err.Error()
 	}
 	return ""
+}
+
+// maxTemplate bounds a URI template, in bytes.
+const maxTemplate = 2 << 10
+
+// expansions returns an expression for all URIs that a template expands to, nil where it is none. RFC 6570.
+func expansions(template string) *regexp.Regexp {
+	if len(template) > maxTemplate {
+		return nil
+	}
+	t, err := uritemplate.New(template)
+	if err != nil {
+		return nil
+	}
+	return t.Regexp()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 
 	"navra/internal/blackbox"
+	"navra/internal/catalogue"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 	"navra/internal/policy"
@@ -50,7 +52,7 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 			c.token = token
 		}
 	}
-	c.body = jsonrpc.Message{ID: c.id, Method: c.method, Params: c.outgoing(x.final)}.Append(nil)
+	c.body = jsonrpc.Message{ID: c.id, Method: c.method, Params: c.outgoing(x.final)}
 	c.x, c.seq = x, x.entry.Seq
 	if c.lane.upstream != Self {
 		c.sent = x.body
@@ -101,6 +103,9 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			x.entry.Upstream, x.entry.Target = it.Upstream.Name, it.Canonical()
 			x.label = it.Label()
 			x.body = params(from.In.Msg, it)
+			if refusal = unmirrored(from, it); refusal != nil && p.policy.Load().Name(x.facts).Denies() {
+				refusal = nil // what may not be called is not there, whatever its headers say
+			}
 		} else {
 			refusal = unknownName(from, subject)
 		}
@@ -115,6 +120,26 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 		x.entry.Upstream, x.body, x.open = Self, from.In.Msg.Params, scope.Opening{}
 	}
 	return x, nil
+}
+
+// unmirrored refuses a call over HTTP whose Mcp-Param- headers do not say what its arguments say. MCP 2026-07-28,
+// basic/transports §Custom Headers from Tool Parameters.
+func unmirrored(from Peer, it catalogue.Item) *Refusal {
+	if it.Topic != mcp.Tool || from.In.Header == nil || !from.Version.Stateless() {
+		return nil
+	}
+	schema, _ := it.Definition.Get("inputSchema")
+	mirrored, err := mcp.MirroredParams(schema)
+	if err != nil { // such a tool of the stateful era has never been told what the member means
+		return nil
+	}
+	args, _ := from.In.Msg.Params.Get("arguments")
+	for _, p := range mirrored {
+		if wrong := p.Mirrors(from.In.Header[p.Header], args); wrong != "" {
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: wrong})
+		}
+	}
+	return nil
 }
 
 // subject says what a message is about, or how it is refused.
@@ -156,6 +181,9 @@ func (p *Chokepoint) begin(from Peer) Crossing {
 
 // lane names the connection that a peer's calls to an upstream use.
 func (p *Chokepoint) lane(from Peer, upstream string) Lane {
+	if u := p.book.Upstream(upstream); u != nil && u.Shared {
+		return Lane{upstream: upstream, principal: catalogue.Everyone}
+	}
 	l := Lane{upstream: upstream, principal: from.Who.Name()}
 	if !from.Version.Stateless() {
 		l.session = from.Session

@@ -69,7 +69,7 @@ func newBench(t *testing.T, o policy.Options, wrap func(store.Store) store.Store
 	book := catalogue.NewBook([]*catalogue.Upstream{
 		{Name: "files", Label: level, Classes: map[string]ifc.Class{"read": ifc.Read, "write": ifc.Write}, Folder: t.TempDir(), Kept: "files"},
 		{Name: "mail", Label: level, Classes: map[string]ifc.Class{"send": ifc.Egress}, Folder: t.TempDir(), Kept: "mail"},
-	})
+	}, 0)
 	listing := func(names ...string) (l catalogue.Listing) {
 		for _, n := range names {
 			l.Tools = append(l.Tools, new(jsonrpc.Object).Text("name", n).Raw("inputSchema", jsonrpc.Raw(`{"type":"object"}`)).Done())
@@ -151,8 +151,8 @@ func TestSpendRefusesUncleared(t *testing.T) {
 	for name, m := range map[string]chokepoint.ToUpstream{
 		"zero value": {}, "another chokepoint's": there.admit(t, call(t, there.ann, "files__read", "{}")), "sent before": spent,
 	} {
-		if c, err := m.Spend(here.Chokepoint); !errors.Is(err, chokepoint.ErrUncleared) || c.Body != nil {
-			t.Errorf("%s: Spend = %s, %v, want ErrUncleared", name, c.Body, err)
+		if c, err := m.Spend(here.Chokepoint); !errors.Is(err, chokepoint.ErrUncleared) || c.Bytes("") != nil {
+			t.Errorf("%s: Spend = %s, %v, want ErrUncleared", name, c.Bytes(""), err)
 		}
 	}
 	if _, err := here.admit(t, call(t, here.ann, "files__read", "{}")).Spend(nil); !errors.Is(err, chokepoint.ErrUncleared) {
@@ -308,8 +308,8 @@ func TestCancelCarriesNothingOfTheClient(t *testing.T) {
 	}
 	got, err := note.Spend(b.Chokepoint)
 	want := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + c.ID.String() + `}}`
-	if err != nil || string(got.Body) != want || got.Lane != c.Lane {
-		t.Errorf("cancel = %s, %v, want %s", got.Body, err, want)
+	if err != nil || string(got.Bytes("")) != want || got.Lane != c.Lane {
+		t.Errorf("cancel = %s, %v, want %s", got.Bytes(""), err, want)
 	}
 	v := b.Visit(c.Lane)
 	hello, err := v.Hello(t.Context())
@@ -317,8 +317,8 @@ func TestCancelCarriesNothingOfTheClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent, err := hello.Spend(b.Chokepoint)
-	if err != nil || strings.Contains(string(sent.Body), "ann") || !strings.Contains(string(sent.Body), `"clientInfo":{"name":"navra"`) {
-		t.Errorf("hello = %s, %v", sent.Body, err)
+	if err != nil || strings.Contains(string(sent.Bytes("")), "ann") || !strings.Contains(string(sent.Bytes("")), `"clientInfo":{"name":"navra"`) {
+		t.Errorf("hello = %s, %v", sent.Bytes(""), err)
 	}
 	if err := v.Learn(t.Context(), m.Answer(jsonrpc.Message{Result: jsonrpc.Raw(`{}`)}, 0)); !errors.Is(err, chokepoint.ErrUncleared) {
 		t.Errorf("a client's answer was learnt: %v", err)
@@ -383,8 +383,8 @@ func TestRepliesToUpstreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c, err := m.Spend(b.Chokepoint); err != nil || string(c.Body) != want || c.Lane != lane || !c.ID.IsZero() {
-			t.Errorf("%s: %s, %v, want %s", method, c.Body, err, want)
+		if c, err := m.Spend(b.Chokepoint); err != nil || string(c.Bytes("")) != want || c.Lane != lane || !c.ID.IsZero() {
+			t.Errorf("%s: %s, %v, want %s", method, c.Bytes(""), err, want)
 		}
 	}
 	if _, err := b.AdmitReply(t.Context(), chokepoint.FromUpstream{}); !errors.Is(err, chokepoint.ErrUncleared) {

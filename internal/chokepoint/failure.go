@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -23,6 +24,33 @@ type TooLarge struct{ Limit, Actual int64 }
 
 func (e TooLarge) Error() string {
 	return fmt.Sprintf("the upstream's answer is over the size limit of %d bytes", e.Limit)
+}
+
+// An HTTPStatus is an upstream's answer over HTTP that holds no message.
+type HTTPStatus int
+
+func (e HTTPStatus) Error() string {
+	switch e {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Sprintf("the upstream refuses navra's credentials (HTTP status %d); see its headers in the configuration", int(e))
+	}
+	if e >= 300 && e < 400 {
+		return fmt.Sprintf("the upstream redirects elsewhere (HTTP status %d), which navra does not follow; correct its url in the configuration", int(e))
+	}
+	return fmt.Sprintf("the upstream answers HTTP status %d", int(e))
+}
+
+// Outcome tells whether a request so answered ran: what asks for credentials, for another address or for less, refuses before.
+func (e HTTPStatus) Outcome() Outcome {
+	switch e {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusTooManyRequests:
+		return NotSent
+	}
+	if e >= 300 && e < 400 {
+		return NotSent
+	}
+	return Unknown
 }
 
 // Codes of navra's own errors about a call.

@@ -54,7 +54,7 @@ type clearance struct {
 	lane     Lane
 	id       jsonrpc.ID // navra's, towards the upstream; zero for a notification
 	method   string
-	body     []byte // exactly what was judged, recorded, and will be sent
+	body     jsonrpc.Message // exactly what was judged and recorded, and will be sent
 	spent    atomic.Bool
 	answered atomic.Bool
 
@@ -68,12 +68,12 @@ type clearance struct {
 	visit *Visit       // of navra's own messages that open a lane or read its lists
 }
 
-// Cleared is what an upstream needs to send a message.
+// Cleared is what an upstream needs to send a message. The zero Cleared is nothing.
 type Cleared struct {
 	Lane   Lane
 	ID     jsonrpc.ID // zero: nothing will be answered
 	Method string
-	Body   []byte // one line, without a line feed
+	c      *clearance
 }
 
 // Spend returns the cleared bytes, once.
@@ -81,7 +81,15 @@ func (m ToUpstream) Spend(by *Chokepoint) (Cleared, error) {
 	if m.c == nil || by == nil || m.c.by != by || m.c.spent.Swap(true) {
 		return Cleared{}, ErrUncleared
 	}
-	return Cleared{Lane: m.c.lane, ID: m.c.id, Method: m.c.method, Body: m.c.body}, nil
+	return Cleared{Lane: m.c.lane, ID: m.c.id, Method: m.c.method, c: m.c}, nil
+}
+
+// Lane is the connection that m goes over.
+func (m ToUpstream) Lane() Lane {
+	if m.c == nil {
+		return Lane{}
+	}
+	return m.c.lane
 }
 
 // Upstream is the canonical name of the upstream that m goes to; Self for what navra answers itself, "" for the zero value.

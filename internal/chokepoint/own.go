@@ -27,7 +27,7 @@ func (p *Chokepoint) own(ctx context.Context, l Lane, id jsonrpc.ID, method stri
 		return ToUpstream{}, fmt.Errorf("record %s: %w", method, err)
 	}
 	c := &clearance{by: p, lane: l, id: id, method: method, visit: v, seq: x.entry.Seq}
-	c.body = jsonrpc.Message{ID: id, Method: method, Params: x.final}.Append(nil)
+	c.body = jsonrpc.Message{ID: id, Method: method, Params: x.final}
 	c.x = x
 	return ToUpstream{c}, nil
 }
@@ -79,7 +79,7 @@ func (p *Chokepoint) AdmitReply(ctx context.Context, in FromUpstream) (ToUpstrea
 	if err := p.pass(ctx, &y); err != nil {
 		return ToUpstream{}, fmt.Errorf("record the answer to %s: %w", in.msg.Method, err)
 	}
-	return ToUpstream{&clearance{by: p, lane: in.lane, method: in.msg.Method, body: reply.Append(nil), x: y}}, nil
+	return ToUpstream{&clearance{by: p, lane: in.lane, method: in.msg.Method, body: reply, x: y}}, nil
 }
 
 func fileURI(path string) string {
@@ -162,7 +162,7 @@ func (p *Chokepoint) clean(def jsonrpc.Raw) (out jsonrpc.Raw, ok bool) {
 	if len(found) == 0 {
 		return def, true
 	}
-	for _, key := range []string{"name", "uri"} {
+	for _, key := range []string{"name", "uri", "uriTemplate"} {
 		was, _ := def.Get(key)
 		is, _ := out.Get(key)
 		if string(was) != string(is) {
@@ -190,6 +190,7 @@ func (p *Chokepoint) Announce(ctx context.Context, to Peer, topic mcp.Topic) (Re
 	x.entry.Kind, x.entry.Upstream, x.entry.RequestID = blackbox.Notification, Self, ""
 	x.entry.Method = map[mcp.Topic]string{
 		mcp.Tool: "notifications/tools/list_changed", mcp.Prompt: "notifications/prompts/list_changed", mcp.Resource: "notifications/resources/list_changed",
+		mcp.Template: "notifications/resources/list_changed",
 	}[topic]
 	if to.Who.IsZero() || x.entry.Method == "" {
 		return Released{}, ErrUncleared

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"navra/internal/blackbox"
 	"navra/internal/catalogue"
@@ -52,6 +53,20 @@ func (v *Visit) Hello(ctx context.Context) (ToUpstream, error) {
 	return v.by.own(ctx, v.lane, v.nextID(), mcp.Initialize, params, v)
 }
 
+// Known is the version that the upstream spoke when it was last heard of, in this run or before; "" where it never was.
+func (v *Visit) Known() mcp.Version {
+	l, _ := v.by.book.For(v.lane.principal).Listing(v.lane.upstream)
+	return l.Version
+}
+
+// Discover admits the probe that only an upstream of the stateless era answers.
+func (v *Visit) Discover(ctx context.Context) (ToUpstream, error) {
+	return v.by.own(ctx, v.lane, v.nextID(), mcp.Discover, nil, v)
+}
+
+// Version is the version that was agreed on; "" before.
+func (v *Visit) Version() mcp.Version { return v.listing.Version }
+
 // Initialized admits the notification that ends the handshake.
 func (v *Visit) Initialized(ctx context.Context) (ToUpstream, error) {
 	return v.by.own(ctx, v.lane, jsonrpc.ID{}, mcp.Initialized, nil, v)
@@ -76,7 +91,7 @@ func (v *Visit) nextID() jsonrpc.ID { return jsonrpc.IntID(v.by.next.Add(1)) }
 func (v *Visit) plan() {
 	v.todo = nil
 	for _, l := range []struct{ capability, method string }{
-		{"tools", mcp.ToolsList}, {"prompts", mcp.PromptsList}, {"resources", mcp.ResourcesList},
+		{"tools", mcp.ToolsList}, {"prompts", mcp.PromptsList}, {"resources", mcp.ResourcesList}, {"resources", mcp.TemplatesList},
 	} {
 		if _, has := v.listing.Capabilities.Get(l.capability); has {
 			v.todo = append(v.todo, l.method)
@@ -99,12 +114,21 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 		if bad == nil {
 			bad = ErrUnavailable
 		}
+		if c.method == mcp.Initialize || c.method == mcp.Discover {
+			bad = greetingFailed(bad)
+		}
 		x.entry.Outcome = string(in.outcome)
 	case m.Error != nil:
 		bad = fmt.Errorf("%s: the upstream answers error %d", c.method, m.Error.Code)
+		if c.method == mcp.Initialize || c.method == mcp.Discover {
+			bad = greetingRefused(bad, c.method, *m.Error)
+		}
 		x.body = errorBody(*m.Error)
 	case !m.Result.IsObject():
 		bad = fmt.Errorf("%s: %w", c.method, ErrBadAnswer)
+		if c.method == mcp.Discover {
+			bad = fmt.Errorf("%w: %w", bad, ErrOtherEra)
+		}
 	default:
 		x.body = m.Result
 	}
@@ -118,7 +142,7 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 	if bad == nil {
 		bad = v.take(c.method, x.body)
 	}
-	if bad != nil && c.method != mcp.Initialize && in.kind == answer {
+	if bad != nil && c.method != mcp.Initialize && c.method != mcp.Discover && in.kind == answer {
 		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0 // this list is not to be had; the others may be
 		return nil
 	}
@@ -127,8 +151,11 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 
 // take reads what an answer says.
 func (v *Visit) take(method string, result jsonrpc.Raw) error {
-	if method == mcp.Initialize {
+	switch method {
+	case mcp.Initialize:
 		return v.takeHello(result)
+	case mcp.Discover:
+		return v.takeDiscovery(result)
 	}
 	key, list := "tools", &v.listing.Tools
 	switch method {
@@ -136,6 +163,8 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 		key, list = "prompts", &v.listing.Prompts
 	case mcp.ResourcesList:
 		key, list = "resources", &v.listing.Resources
+	case mcp.TemplatesList:
+		key, list = "resourceTemplates", &v.listing.Templates
 	}
 	page, _ := result.Get(key)
 	if v.bytes += len(page); v.bytes > maxListedBytes {
@@ -164,7 +193,78 @@ func (v *Visit) takeHello(result jsonrpc.Raw) error {
 	if !mcp.Version(s).Stateful() {
 		return fmt.Errorf("the upstream speaks protocol version %.40q, which navra does not", s)
 	}
-	v.listing.Version = mcp.Version(s)
+	v.learnt(mcp.Version(s), result)
+	return nil
+}
+
+// takeDiscovery chooses a version that both speak, a stateless one before others.
+func (v *Visit) takeDiscovery(result jsonrpc.Raw) error {
+	list, _ := result.Get("supportedVersions")
+	version, stateful := common(list)
+	switch {
+	case version != "":
+		v.learnt(version, result)
+		return nil
+	case stateful:
+		return fmt.Errorf("%s: %w", mcp.Discover, ErrOtherEra)
+	}
+	return errNoCommon
+}
+
+// ErrOtherEra says that an upstream has to be greeted in the way of the other era.
+var ErrOtherEra = errors.New("the upstream does not speak this era")
+
+var errNoCommon = errors.New("the upstream speaks no protocol version that navra does")
+
+// common returns the best stateless version of a list that navra speaks, and whether it holds a stateful one.
+func common(list jsonrpc.Raw) (best mcp.Version, stateful bool) {
+	for e := range list.Elements() {
+		s, _ := e.Text()
+		switch v := mcp.Version(s); {
+		case v.Stateless() && v > best:
+			best = v
+		case v.Stateful():
+			stateful = true
+		}
+	}
+	return best, stateful
+}
+
+// greetingRefused says what an error in answer to a greeting means. To a probe, only the codes of the stateless era say that the upstream
+// is of that era; no other code proves anything. MCP 2026-07-28, basic/versioning §Detection.
+func greetingRefused(bad error, method string, e jsonrpc.Error) error {
+	list, _ := e.Data.Get("supported")
+	_, stateful := common(list)
+	switch e.Code {
+	case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability, mcp.CodeUnsupportedVersion:
+		if method == mcp.Discover && !stateful {
+			return fmt.Errorf("%w: %w", bad, errNoCommon)
+		}
+	}
+	return fmt.Errorf("%w: %w", bad, ErrOtherEra)
+}
+
+// greetingFailed says what a greeting without an answer means: an HTTP endpoint of the other era refuses with a status, or with what is no
+// message. Missing credentials, a server that is too busy or broken, and silence prove nothing.
+func greetingFailed(err error) error {
+	status := HTTPStatus(0)
+	if errors.As(err, &status) {
+		switch status {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout, http.StatusTooManyRequests:
+			return err
+		}
+		if status < 400 || status > 499 {
+			return err
+		}
+	} else if !errors.Is(err, ErrBadAnswer) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, ErrOtherEra)
+}
+
+// learnt takes what both greetings tell.
+func (v *Visit) learnt(version mcp.Version, result jsonrpc.Raw) {
+	v.listing.Version = version
 	v.listing.Capabilities, _ = result.Get("capabilities")
 	if text, ok := result.Get("instructions"); ok {
 		if clean, ok := v.by.clean(new(jsonrpc.Object).Raw("instructions", text).Done()); ok {
@@ -173,7 +273,6 @@ func (v *Visit) takeHello(result jsonrpc.Raw) error {
 		}
 	}
 	v.plan()
-	return nil
 }
 
 // Install puts what the visit learnt into the catalogue and keeps it for the next start. It reports which topics changed.

@@ -21,6 +21,7 @@ import (
 const (
 	DefaultConnect         = 30 * time.Second
 	DefaultCall            = 5 * time.Minute
+	DefaultCallMax         = time.Hour
 	defaultIntegrity       = "untrusted"
 	defaultConfidentiality = "sensitive"
 	defaultClearance       = "pii"
@@ -44,6 +45,7 @@ type File struct {
 	AuthNone   bool
 	Store      string // "" for the default
 	Upstreams  []Upstream
+	NamesMax   int                 // length of a public name with its prefix; 0 for the default
 	Principals map[string][]string // roles by principal
 	Roles      map[string]Role
 	Violation  string // deny, ask, observe
@@ -63,6 +65,15 @@ type Upstream struct {
 	Confidentiality string
 	Classes         map[string]string
 	Connect, Call   time.Duration
+	CallMax         time.Duration // however much progress a call makes
+
+	URL     string // in the place of Command
+	Headers []Variable
+	CA      string // a file of certificates that are trusted, besides the system's none; "" for the system's
+	Proxy   string // "" for what the environment says; "none"
+
+	Shared                bool
+	Children, OwnChildren int // 0 for the defaults
 }
 
 // A Role is a set of rules.
@@ -74,7 +85,7 @@ type Role struct {
 // Patterns are globs of tools, prompts and resources.
 type Patterns struct{ Tools, Prompts, Resources []string }
 
-// A Variable is one of a child's environment. Its value may refer to ${env:NAME} and ${file:PATH}.
+// A Variable is one of a child's environment, or a header. Its value may refer to ${env:NAME} and ${file:PATH}.
 type Variable struct {
 	Name  string
 	value string
@@ -163,5 +174,8 @@ func (f *File) Digest() [32]byte {
 func (u Upstream) ID() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", u.Command, u.Cwd)
+	if u.URL != "" {
+		fmt.Fprintf(h, " %q", u.URL)
+	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

@@ -60,9 +60,9 @@ func TestParse(t *testing.T) {
 					Name: "zeta", Command: []string{"npx", "-y", "server", "8080", "true"}, Cwd: at("work"), Root: dir, Bare: true, Integrity: "trusted", Confidentiality: "public",
 					Env: []Variable{{Name: "LOG", value: "info"}, {Name: "PORT", value: "8080"}, {Name: "TOKEN", value: "Bearer ${env:T}"}},
 
-					Classes: map[string]string{"create.issue": "egress", "get": "read"}, Connect: time.Second, Call: 90 * time.Minute,
+					Classes: map[string]string{"create.issue": "egress", "get": "read"}, Connect: time.Second, Call: 90 * time.Minute, CallMax: DefaultCallMax,
 				},
-				{Name: "alpha", Command: []string{"server"}, Integrity: "untrusted", Confidentiality: "sensitive", Classes: map[string]string{}, Connect: 30 * time.Second, Call: 5 * time.Minute},
+				{Name: "alpha", Command: []string{"server"}, Integrity: "untrusted", Confidentiality: "sensitive", Classes: map[string]string{}, Connect: 30 * time.Second, Call: 5 * time.Minute, CallMax: DefaultCallMax},
 			},
 			Principals: map[string][]string{"claude": {"developer", "local-default"}, "nobody": nil},
 			Roles: map[string]Role{

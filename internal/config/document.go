@@ -26,6 +26,9 @@ func (r *reader) file(b []byte) *File {
 		"upstreams":  func(n *yaml.Node, at string) { r.upstreams(n, at, f) },
 		"principals": func(n *yaml.Node, at string) { later = r.principals(n, at, f) },
 		"roles":      func(n *yaml.Node, at string) { r.roles(n, at, f) },
+		"names": func(n *yaml.Node, at string) {
+			r.fields(n, at, fields{"max": func(n *yaml.Node, at string) { f.NamesMax = r.number(n, at, minName, maxName) }})
+		},
 		"ifc": func(n *yaml.Node, at string) {
 			r.fields(n, at, fields{"on_violation": func(n *yaml.Node, at string) { f.Violation = r.word(n, at, "deny", "ask", "observe") }})
 		},

@@ -25,9 +25,27 @@ func checkValue(s string) error {
 // by read, less the line ends at its end; a relative path counts from dir. What is not there is an error that names it. The
 // values are secrets.
 func (u Upstream) Environ(dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) ([]string, error) {
+	return resolved(u.Env, "=", dir, lookup, read)
+}
+
+// Header returns the upstream's configured headers by name, with references replaced as Environ does.
+func (u Upstream) Header(dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) (map[string]string, error) {
+	pairs, err := resolved(u.Headers, ":", dir, lookup, read)
+	out := map[string]string{}
+	for i, pair := range pairs {
+		name, value, _ := strings.Cut(pair, ":")
+		if value = strings.TrimSpace(value); strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+			err = errors.Join(err, fmt.Errorf("%s: the value holds a character that a header may not", u.Headers[i].where))
+		}
+		out[name] = value
+	}
+	return out, err
+}
+
+func resolved(list []Variable, between, dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) ([]string, error) {
 	var out []string
 	var errs []error
-	for _, v := range u.Env {
+	for _, v := range list {
 		value := reference.ReplaceAllStringFunc(v.value, func(ref string) string {
 			m := reference.FindStringSubmatch(ref)
 			s, err := resolve(m[1], m[2], dir, lookup, read)
@@ -36,7 +54,7 @@ func (u Upstream) Environ(dir string, lookup func(string) (string, bool), read f
 			}
 			return s
 		})
-		out = append(out, v.Name+"="+value)
+		out = append(out, v.Name+between+value)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

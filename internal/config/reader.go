@@ -17,6 +17,8 @@ const (
 	maxErrors = 10
 	// maxDuration bounds what a time-out may be.
 	maxDuration = 24 * time.Hour
+	// Bounds on names.max: shorter leaves no room for a prefix and a hash, longer no model takes.
+	minName, maxName = 24, 64
 )
 
 // A reader walks the document's nodes, so that each fault can be named with its line. Faults are gathered; what it returns counts only
@@ -96,7 +98,7 @@ func (r *reader) written(n *yaml.Node, at string) (s string, ok bool) {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
 		r.fault(n, at, "want text, not %s", kindName(n))
 	case strings.Contains(n.Value, "${"):
-		r.fault(n, at, "${…} may stand only in env")
+		r.fault(n, at, "${…} may stand only in env and headers")
 	case strings.ContainsRune(n.Value, 0):
 		r.fault(n, at, "it holds a NUL character")
 	default:
@@ -159,6 +161,15 @@ func (r *reader) path(n *yaml.Node, at string) string {
 		return filepath.Join(r.dir, s)
 	}
 	return s
+}
+
+// number reads an integer within bounds.
+func (r *reader) number(n *yaml.Node, at string, low, high int) int {
+	i, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || i < low || i > high {
+		r.fault(n, at, "want a number from %d to %d", low, high)
+	}
+	return i
 }
 
 func (r *reader) duration(n *yaml.Node, at string) time.Duration {

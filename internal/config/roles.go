@@ -15,7 +15,7 @@ const maxPrincipal = 128
 func (r *reader) principals(n *yaml.Node, at string, f *File) (later []func()) {
 	r.pairs(n, at, func(k, v *yaml.Node, place string) {
 		f.Principals[k.Value] = nil
-		if k.Value == "" || k.Value == "navra" || len(k.Value) > maxPrincipal {
+		if k.Value == "" || k.Value == "navra" || k.Value == "*" || len(k.Value) > maxPrincipal {
 			r.fault(k, at, "%q can be no principal's name", k.Value)
 		}
 		r.fields(v, place, fields{"roles": func(n *yaml.Node, place string) {

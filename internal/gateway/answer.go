@@ -21,6 +21,8 @@ func (g *Gateway) answer(from chokepoint.Peer) jsonrpc.Message {
 		list(&m, from, "prompts", view.Definitions(mcp.Prompt))
 	case mcp.ResourcesList:
 		list(&m, from, "resources", view.Definitions(mcp.Resource))
+	case mcp.TemplatesList:
+		list(&m, from, "resourceTemplates", view.Definitions(mcp.Template))
 	default:
 		m.Result = jsonrpc.Raw("{}")
 	}

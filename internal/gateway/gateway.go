@@ -23,6 +23,9 @@ import (
 // Spec says how an upstream is started; see the fields.
 type Spec = upstream.Spec
 
+// Secret is the value of a header that an upstream is sent; it prints as [redacted].
+type Secret = upstream.Secret
+
 // Sessions remembers which sessions of the stateful era were ended before their ids expire.
 type Sessions interface {
 	EndSession(ctx context.Context, nonce string, expires time.Time) error

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"navra/internal/auth"
+	"navra/internal/catalogue"
 	"navra/internal/chokepoint"
 	"navra/internal/mcp"
 )
@@ -17,8 +18,8 @@ type listener struct {
 	end  context.CancelFunc
 }
 
-// newsRoom bounds what waits for a slow listener: there are three topics, and one notice of each is enough.
-const newsRoom = 3
+// newsRoom bounds what waits for a slow listener: there are four topics, and one notice of each is enough.
+const newsRoom = 4
 
 // Listen pushes navra's own notifications to a client until ctx ends: over HTTP the stateful era's GET stream, elsewhere
 // the connection.
@@ -82,7 +83,7 @@ func (g *Gateway) changed(principal string, topics []mcp.Topic) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.listeners {
-		if l.from.Who.Name() != principal {
+		if principal != catalogue.Everyone && l.from.Who.Name() != principal {
 			continue
 		}
 		for _, t := range topics {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +170,7 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 		}
 	}
 	g.mu.Unlock()
-	g.upstreams.Drop(g.chokepoint.Lanes(from))
+	g.upstreams.Drop(slices.DeleteFunc(g.chokepoint.Lanes(from), func(l chokepoint.Lane) bool { return l.Session() == "" })) // those that others use too stay
 	return nil
 }
 

@@ -13,10 +13,11 @@ const (
 	Tool            // tools/call
 	Prompt          // prompts/get
 	Resource        // resources/read
+	Template        // a family of resources; no method is about one
 )
 
 func (t Topic) String() string {
-	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource"}[t]
+	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource", "template"}[t]
 }
 
 // Crosses reports whether a request of this topic goes on to an upstream.
@@ -30,6 +31,7 @@ const (
 	ToolsList     = "tools/list"
 	PromptsList   = "prompts/list"
 	ResourcesList = "resources/list"
+	TemplatesList = "resources/templates/list"
 	ToolsCall     = "tools/call"
 	PromptsGet    = "prompts/get"
 	ResourcesRead = "resources/read"
@@ -61,6 +63,7 @@ var methods = map[string]method{
 	ToolsList:     {List, true, true, ""},
 	PromptsList:   {List, true, true, ""},
 	ResourcesList: {List, true, true, ""},
+	TemplatesList: {List, true, true, ""},
 	ToolsCall:     {Tool, true, true, "name"},
 	PromptsGet:    {Prompt, true, true, "name"},
 	ResourcesRead: {Resource, true, true, "uri"},

@@ -9,7 +9,11 @@ import (
 )
 
 // A glob matches names or URIs; compiled to RE2, so that it takes linear time.
-type glob struct{ re *regexp.Regexp }
+type glob struct {
+	re     *regexp.Regexp
+	begins string // of a URI's: what is literal at its beginning
+	all    bool   // of a URI's: nothing but ** follows that
+}
 
 func (g glob) match(s string) bool { return g.re.MatchString(s) }
 
@@ -39,17 +43,20 @@ func uriGlob(pattern string) (glob, error) {
 		return glob{}, fmt.Errorf("pattern %q is empty", pattern)
 	}
 	if pattern == "*" {
-		return compile(".*")
+		pattern = "**"
 	}
 	re := regexp.QuoteMeta(pattern)
 	re = strings.ReplaceAll(re, `\*\*`, "\x00")
 	re = strings.ReplaceAll(re, `\*`, "[^/]*")
-	return compile(strings.ReplaceAll(re, "\x00", ".*"))
+	g, err := compile(strings.ReplaceAll(re, "\x00", ".*"))
+	literal, _, _ := strings.Cut(pattern, "*")
+	g.begins, g.all = literal, pattern == literal+"**"
+	return g, err
 }
 
 func compile(re string) (glob, error) {
 	r, err := regexp.Compile("^(?s:" + re + ")$")
-	return glob{r}, err
+	return glob{re: r}, err
 }
 
 // normalURI returns the form of a URI that rules are compared with: scheme and host in lower case, unreserved characters

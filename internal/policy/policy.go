@@ -122,6 +122,9 @@ func (p *Policy) Name(f Facts) Verdict {
 	if f.Topic == mcp.Lifecycle || f.Topic == mcp.List {
 		return Allowed(StageName) // lists show only what Name permits singly
 	}
+	if f.Topic == mcp.Template && f.Item.Upstream != nil {
+		return p.template(f)
+	}
 	if !f.Topic.Crosses() || f.Item.Upstream == nil {
 		return Denied(StageName, "unknown")
 	}
@@ -146,6 +149,25 @@ func (p *Policy) Name(f Facts) Verdict {
 		}
 	}
 	return best
+}
+
+// template judges who sees a template: a role that may read one of the URIs it stands for, as far as that can be told from where
+// template and rule begin. Each URI is judged by itself when it is read.
+func (p *Policy) template(f Facts) Verdict {
+	begins, _, _ := strings.Cut(f.Item.Name, "{")
+	seen := Denied(StageName, "no rule of "+rolesText(f.Who)+" allows it")
+	for _, name := range f.Who.Roles() {
+		r, known := p.roles[name]
+		if !known || slices.ContainsFunc(r.deny[mcp.Resource], func(g glob) bool { return g.all && strings.HasPrefix(begins, g.begins) }) {
+			return Denied(StageName, fmt.Sprintf("role %q denies it", name))
+		}
+		if slices.ContainsFunc(r.allow[mcp.Resource], func(g glob) bool {
+			return strings.HasPrefix(begins, g.begins) || strings.HasPrefix(g.begins, begins)
+		}) {
+			seen = Verdict{Effect: Allow, Stage: StageName, Role: name}
+		}
+	}
+	return seen
 }
 
 func matches(globs []glob, subject string) bool {

@@ -177,17 +177,40 @@ func request(id any, method string, params any) string {
 // request sends a request in the client's era and returns its answer.
 func (w *web) request(method string, params map[string]any) message {
 	w.t.Helper()
+	return w.send(method, params, nil)
+}
+
+// send is request with headers of its own.
+func (w *web) send(method string, params map[string]any, more map[string]string) message {
+	w.t.Helper()
+	id, _, got := w.raw(method, params, more)
+	for _, m := range got {
+		if string(m.ID) == id {
+			return m
+		}
+	}
+	w.t.Fatalf("%s: no answer in %+v", method, got)
+	return message{}
+}
+
+// raw sends a request in the client's era and returns its id, the status and all that came.
+func (w *web) raw(method string, params map[string]any, more map[string]string) (string, int, []message) {
+	w.t.Helper()
 	w.mu.Lock()
 	w.next++
 	id := w.next + 100
 	w.mu.Unlock()
 	head := http.Header{}
+	for k, v := range more {
+		head.Set(k, v)
+	}
 	if w.modern {
-		p := map[string]any{"_meta": modernMeta()}
-		for k, v := range params {
-			p[k] = v
+		p := maps.Clone(params)
+		meta := modernMeta()
+		if given, ok := p["_meta"].(map[string]any); ok {
+			maps.Copy(meta, given)
 		}
-		params = p
+		p["_meta"], params = meta, p
 		head.Set("MCP-Protocol-Version", "2026-07-28")
 		head.Set("Mcp-Method", method)
 		for _, k := range []string{"name", "uri"} {
@@ -196,14 +219,8 @@ func (w *web) request(method string, params map[string]any) message {
 			}
 		}
 	}
-	_, _, got := w.post(request(id, method, params), head)
-	for _, m := range got {
-		if string(m.ID) == fmt.Sprint(id) {
-			return m
-		}
-	}
-	w.t.Fatalf("%s: no answer in %+v", method, got)
-	return message{}
+	status, _, got := w.post(request(id, method, params), head)
+	return fmt.Sprint(id), status, got
 }
 
 func (w *web) call(tool string, args any) answer {

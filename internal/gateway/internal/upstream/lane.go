@@ -111,26 +111,38 @@ func (e *lane) settled(err error) {
 func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, e.spec.Connect, fmt.Errorf("it did not answer within %s", e.spec.Connect))
 	defer stop()
-	c, err := p.spawn(e)
-	if err != nil {
-		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err)
-		return nil, err
+	c, v, err := p.dialAndGreet(ctx, e, true)
+	if errors.Is(err, errProbed) { // some servers of the stateful era end on what they do not expect
+		c, v, err = p.dialAndGreet(ctx, e, false)
 	}
-	v := p.by.Visit(e.key)
-	if err := c.shakeHands(ctx, v); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		c.stop(gently)
-		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.stderr.tail()))
+	if err != nil {
 		return nil, err
 	}
 	c.visit.Store(v)
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Warn("lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}
-	p.log.Info("upstream started", "upstream", e.spec.Name, "principal", e.key.Principal(), "pid", c.pid())
+	p.log.Info("upstream started", "upstream", e.spec.Name, "principal", e.key.Principal(), "pid", c.wire.pid(), "version", string(c.version()))
 	return c, nil
+}
+
+// dialAndGreet makes a connection and opens MCP on it.
+func (p *Pool) dialAndGreet(ctx context.Context, e *lane, probe bool) (*conn, *chokepoint.Visit, error) {
+	c, err := p.dial(e)
+	if err != nil {
+		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err)
+		return nil, nil, err
+	}
+	v := p.by.Visit(e.key)
+	if err := c.greet(ctx, v, probe); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		c.stop(gently)
+		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.wire.about()))
+		return nil, nil, err
+	}
+	return c, v, nil
 }
 
 // readLists reads the lists of an open connection to their ends and installs them.

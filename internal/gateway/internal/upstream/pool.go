@@ -5,10 +5,13 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -16,15 +19,31 @@ import (
 	"navra/internal/mcp"
 )
 
-// A Spec says how an upstream is started and how long it may take.
+// A Spec says how an upstream is reached and how long it may take: by a command that is started, or at a URL.
 type Spec struct {
 	Name    string
 	Command []string // program and arguments
 	Env     []string // the child's whole environment
 	Dir     string   // its folder; "" for navra's own
-	Connect time.Duration
-	Call    time.Duration
+
+	URL    *url.URL          // of a Streamable HTTP endpoint
+	Header map[string]Secret // sent with each request
+	TLS    *tls.Config       // nil: the system's certificates
+	Proxy  func(*http.Request) (*url.URL, error)
+
+	Connect time.Duration // for the greeting and the lists
+	Call    time.Duration // for an answer, or for the next progress
+	CallMax time.Duration // for an answer, whatever progress there is
+
+	// Bounds on children: of the upstream, and of the upstream for one principal. 0: DefaultChildren, DefaultOwnChildren.
+	Children, OwnChildren int
 }
+
+// Bounds on children where the operator sets none.
+const (
+	DefaultChildren    = 8
+	DefaultOwnChildren = 4
+)
 
 // Options are the parts of a Pool; all are required but Changed.
 type Options struct {
@@ -34,13 +53,12 @@ type Options struct {
 	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
 }
 
-// Bounds on children: of one upstream, and of one upstream for one principal. At a bound the idlest ends; where none is
-// idle, a call waits for busyWait and is then refused.
+// At a bound on children the idlest ends; where none is idle, a call waits for busyWait and is then refused. Sessions over HTTP cost
+// the gateway little, and are bounded so that they end at all.
 const (
-	maxPerUpstream  = 8
-	maxPerPrincipal = 4
-	busyWait        = 5 * time.Second
-	idleLimit       = 30 * time.Minute
+	maxSessions = 10_000
+	busyWait    = 5 * time.Second
+	idleLimit   = 30 * time.Minute
 	// firstWait is how long, from the first start of a lane on, lists wait for an upstream of which nothing is known.
 	firstWait = 10 * time.Second
 )
@@ -51,6 +69,7 @@ var errBusy = errors.New("all its processes are busy")
 type Pool struct {
 	by      *chokepoint.Chokepoint
 	specs   map[string]Spec
+	clients map[string]*http.Client // by upstream
 	log     *slog.Logger
 	changed func(string, []mcp.Topic)
 	ctx     context.Context // ends with the pool
@@ -63,9 +82,19 @@ type Pool struct {
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, log: o.Logger, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
+		if s.Children == 0 {
+			s.Children = DefaultChildren
+		}
+		if s.OwnChildren == 0 {
+			s.OwnChildren = DefaultOwnChildren
+		}
+		if s.URL != nil {
+			s.Children, s.OwnChildren = maxSessions, maxSessions
+			p.clients[s.Name] = newClient(s)
+		}
 		p.specs[s.Name] = s
 	}
 	p.work.Go(p.reap)
@@ -81,7 +110,7 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		ctx, stop := context.WithTimeoutCause(ctx, p.specs[c.Lane.Upstream()].Call, chokepoint.ErrDeadline)
+		ctx, progressed, stop := patient(ctx, p.specs[c.Lane.Upstream()])
 		defer stop()
 		conn, release, err := p.connect(ctx, c.Lane)
 		if err != nil {
@@ -92,7 +121,22 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			return
 		}
 		defer release()
-		conn.roundTrip(ctx, m, c, yield)
+		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
+			progressed()
+			return yield(f)
+		})
+	}
+}
+
+// patient bounds a call: it ends when nothing is heard of it for the upstream's Call, and after CallMax whatever is heard.
+func patient(ctx context.Context, s Spec) (_ context.Context, progressed, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(s.Call, func() { cancel(chokepoint.ErrDeadline) })
+	ctx, end := context.WithTimeoutCause(ctx, max(s.Call, s.CallMax), chokepoint.ErrDeadline)
+	return ctx, func() { late.Reset(s.Call) }, func() {
+		late.Stop()
+		end()
+		cancel(nil)
 	}
 }
 
@@ -162,6 +206,9 @@ func (p *Pool) Close() {
 	}
 	wg.Wait()
 	p.work.Wait()
+	for _, c := range p.clients {
+		c.CloseIdleConnections()
+	}
 }
 
 // connect returns the lane's open connection, starting it where need be, and marks it in use until release.
@@ -233,9 +280,9 @@ func (p *Pool) lane(l chokepoint.Lane, urgent bool) *lane {
 	}
 	var victim *lane
 	switch {
-	case ofPrincipal >= maxPerPrincipal:
+	case ofPrincipal >= p.specs[l.Upstream()].OwnChildren:
 		victim = idlestOwn
-	case ofUpstream >= maxPerUpstream:
+	case ofUpstream >= p.specs[l.Upstream()].Children:
 		victim = idlest
 	default:
 		return p.add(l, urgent)

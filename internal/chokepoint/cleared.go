@@ -1,0 +1,46 @@
+package chokepoint
+
+import (
+	"net/http"
+
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// Bytes is the message in the form of the protocol version that its connection speaks, as one line without a line feed. Besides what was
+// judged and recorded it holds constants alone: a request of the stateless era says its version, and that navra can be asked nothing.
+func (c Cleared) Bytes(v mcp.Version) []byte {
+	if c.c == nil {
+		return nil
+	}
+	m := c.c.body
+	if v.Stateless() && m.Kind() == jsonrpc.Request {
+		meta, _ := m.Params.Get("_meta")
+		meta = orEmpty(meta).With(mcp.Meta+"protocolVersion", jsonrpc.Quote(string(v)))
+		meta = meta.With(mcp.Meta+"clientCapabilities", jsonrpc.Raw("{}")).With(mcp.Meta+"clientInfo", ServerInfo(c.c.by.version))
+		m.Params = orEmpty(m.Params).With("_meta", meta)
+	}
+	return m.Append(nil)
+}
+
+// Header is what mirrors the message in HTTP headers, in that version. MCP 2026-07-28, basic/transports §Standard Request Headers.
+func (c Cleared) Header(v mcp.Version) http.Header {
+	if c.c == nil || !v.Stateless() || c.c.body.Kind() != jsonrpc.Request {
+		return nil
+	}
+	h := http.Header{mcp.HeaderMethod: {c.Method}}
+	if name, ok := mcp.MirroredName(c.c.body); ok {
+		h[mcp.HeaderName] = []string{mcp.EncodeHeader(name)}
+	}
+	if it := c.c.x.facts.Item; it.Topic == mcp.Tool {
+		schema, _ := it.Definition.Get("inputSchema")
+		args, _ := c.c.body.Params.Get("arguments")
+		params, _ := mcp.MirroredParams(schema)
+		for _, p := range params {
+			if value, ok := p.Value(args); ok {
+				h[p.Header] = []string{mcp.EncodeHeader(value)}
+			}
+		}
+	}
+	return h
+}
