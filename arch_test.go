@@ -35,8 +35,11 @@ var imports = map[string][]string{
 	"internal/store":                {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope"},
 	"internal/store/sqlite":         {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
-	"internal/transport/stdio":      {"internal/auth", "internal/jsonrpc", "internal/mcp"},
-	"internal/transport/streamable": {"internal/auth", "internal/jsonrpc", "internal/mcp"},
+	"internal/transport/door":       {"internal/auth"},
+	"internal/transport/duplex":     {"internal/auth", "internal/jsonrpc", "internal/mcp"},
+	"internal/transport/stdio":      {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/duplex"},
+	"internal/transport/streamable": {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/door"},
+	"internal/transport/websocket":  {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/door", "internal/transport/duplex"},
 	"internal/demo":                 {"internal/jsonrpc"},
 	"internal/chokepoint": {
 		"internal/auth", "internal/blackbox", "internal/catalogue", "internal/filter", "internal/ifc", "internal/jsonrpc",
@@ -98,6 +101,9 @@ var homes = map[string][]string{
 	"github.com/go-json-experiment/json":  {},
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
+	"navra/internal/transport/websocket":  {"cmd/navra"},
+	"github.com/coder/websocket":          {"internal/transport/websocket"},
+	"github.com/coder/websocket.Dial":     {},
 }
 
 // methods names the methods that only some packages may call; they are found by name alone.
