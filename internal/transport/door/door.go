@@ -67,7 +67,7 @@ func (d *Door) Enter(r *http.Request) (auth.Principal, *Refusal) {
 	if text := d.outsider(r); text != "" {
 		return auth.Principal{}, &Refusal{Status: http.StatusForbidden, Text: text}
 	}
-	who, err := d.Prove(r)
+	who, err := d.Authenticate(r)
 	switch {
 	case err == nil:
 		return who, nil
@@ -77,17 +77,17 @@ func (d *Door) Enter(r *http.Request) (auth.Principal, *Refusal) {
 	return auth.Principal{}, &Refusal{Status: http.StatusServiceUnavailable, Text: "the credential cannot be checked now; try again later"}
 }
 
-// Prove authenticates r alone, and logs where it cannot be told who sent it. Nobody is proven where the authenticator panics
-// or proves the zero principal.
-func (d *Door) Prove(r *http.Request) (auth.Principal, error) {
-	who, err := d.prove(r)
+// Authenticate proves who sent r, and looks at nothing else. It logs where that cannot be told. Nobody is proven where the
+// authenticator panics or proves the zero principal.
+func (d *Door) Authenticate(r *http.Request) (auth.Principal, error) {
+	who, err := d.authenticate(r)
 	if err != nil && !Unproven(err) && !errors.Is(err, ErrPanic) && r.Context().Err() == nil {
 		d.o.Logger.ErrorContext(r.Context(), "caller could not be authenticated", slog.Any("err", err))
 	}
 	return who, err
 }
 
-func (d *Door) prove(r *http.Request) (who auth.Principal, err error) {
+func (d *Door) authenticate(r *http.Request) (who auth.Principal, err error) {
 	defer Recovered(r.Context(), d.o.Logger, "authenticate", &err)
 	who, err = d.o.Auth.Authenticate(r)
 	if err == nil && who.IsZero() {
