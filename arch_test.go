@@ -217,6 +217,7 @@ func TestMeansAreGuarded(t *testing.T) {
 		{"transport dials", "internal/transport/streamable", `import "net"; var _ = net.Dial`},
 		{"transport dials under another name", "internal/transport/streamable", `import n "net"; var d n.Dialer`},
 		{"transport uses a client", "internal/transport/streamable", `import "net/http"; var c http.Client`},
+		{"transport dials over WebSocket", "internal/transport/websocket", `import ws "github.com/coder/websocket"; var _ = ws.Dial`},
 		{"main starts a program", "cmd/navra", `import "os/exec"`},
 		{"main dials", "cmd/navra", `import "net/http"; var c = http.DefaultClient`},
 		{"gateway proxies", "internal/gateway", `import "net/http/httputil"`},

@@ -92,7 +92,8 @@ type Server struct {
 //   - 1011 when that cannot be told now (fail closed, as 503 before the upgrade), or the client is silent: pinged every 15 s, it
 //     let 30 s go by without a pong.
 //
-// With all but 1001 nothing more is sent, and requests in flight are cancelled. What is no JSON is answered (-32700) and closes nothing.
+// With each, requests in flight are cancelled; when the credential fails or the client is silent, nothing more is sent. What is no
+// JSON is answered (-32700) and closes nothing.
 // Messages are not compressed. RFC 6455 §7.4.1.
 func New(o Options) *Server {
 	if o.MaxMessage <= 0 {
