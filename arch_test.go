@@ -35,8 +35,11 @@ var imports = map[string][]string{
 	"internal/store":                {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope"},
 	"internal/store/sqlite":         {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
-	"internal/transport/stdio":      {"internal/auth", "internal/jsonrpc", "internal/mcp"},
-	"internal/transport/streamable": {"internal/auth", "internal/jsonrpc", "internal/mcp"},
+	"internal/transport/door":       {"internal/auth"},
+	"internal/transport/duplex":     {"internal/auth", "internal/jsonrpc", "internal/mcp"},
+	"internal/transport/stdio":      {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/duplex"},
+	"internal/transport/streamable": {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/door"},
+	"internal/transport/websocket":  {"internal/auth", "internal/jsonrpc", "internal/mcp", "internal/transport/door", "internal/transport/duplex"},
 	"internal/demo":                 {"internal/jsonrpc"},
 	"internal/chokepoint": {
 		"internal/auth", "internal/blackbox", "internal/catalogue", "internal/filter", "internal/ifc", "internal/jsonrpc",
@@ -99,6 +102,9 @@ var homes = map[string][]string{
 	"github.com/go-json-experiment/json":  {},
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
+	"navra/internal/transport/websocket":  {"cmd/navra"},
+	"github.com/coder/websocket":          {"internal/transport/websocket"},
+	"github.com/coder/websocket.Dial":     {},
 }
 
 // methods names the methods that only some packages may call; they are found by name alone.
@@ -212,6 +218,7 @@ func TestMeansAreGuarded(t *testing.T) {
 		{"transport dials", "internal/transport/streamable", `import "net"; var _ = net.Dial`},
 		{"transport dials under another name", "internal/transport/streamable", `import n "net"; var d n.Dialer`},
 		{"transport uses a client", "internal/transport/streamable", `import "net/http"; var c http.Client`},
+		{"transport dials over WebSocket", "internal/transport/websocket", `import ws "github.com/coder/websocket"; var _ = ws.Dial`},
 		{"main starts a program", "cmd/navra", `import "os/exec"`},
 		{"main dials", "cmd/navra", `import "net/http"; var c = http.DefaultClient`},
 		{"gateway proxies", "internal/gateway", `import "net/http/httputil"`},

@@ -19,6 +19,7 @@ import (
 	"navra/internal/store"
 	"navra/internal/store/sqlite"
 	"navra/internal/transport/streamable"
+	"navra/internal/transport/websocket"
 )
 
 const (
@@ -75,6 +76,10 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 	mux.Handle("/mcp", streamable.New(streamable.Options{
 		Base: base, Handler: r.gateway, Auth: authenticator(f, p, r.store), Logger: log, Loopback: isLoopback(ln.Addr()), AllowedOrigins: f.Origins,
 	}))
+	sockets := websocket.New(websocket.Options{
+		Base: base, Handler: r.gateway, Auth: authenticator(f, p, r.store), Logger: log, Loopback: isLoopback(ln.Addr()), AllowedOrigins: f.Origins,
+	})
+	mux.Handle("/ws", sockets)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: streamable.MaxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	fmt.Fprintf(s.err, "navra %s listens on http://%s/mcp\n", version, ln.Addr())
 	if f.AuthNone {
@@ -95,7 +100,10 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 	shut := make(chan error, 1)
 	go func() { shut <- srv.Shutdown(context.WithoutCancel(drain)) }() // nobody comes in any more
 	r.gateway.Drain(drain)
-	stop() // streams that only listen
+	stop() // streams that only listen, and sockets
+	waiting, gaveUp := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer gaveUp()
+	_ = sockets.Wait(waiting) // what has not ended by then is cut off with the process
 	select {
 	case <-shut:
 	case <-time.After(time.Second): // a connection that does not end

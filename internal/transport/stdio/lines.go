@@ -3,13 +3,11 @@ package stdio
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"navra/internal/jsonrpc"
-	"navra/internal/mcp"
 )
 
 const (
@@ -20,33 +18,22 @@ const (
 	codeSize = -32002
 )
 
-// read takes messages from the client and passes them on, one at a time, until the stream or ctx ends.
-func (c *conn) read(ctx context.Context, to chan<- mcp.Inbound) {
-	defer close(to)
-	defer close(c.ended)
-	l := lines{r: bufio.NewReaderSize(c.o.In, readBytes), limit: c.o.MaxMessage}
+// message returns the next line that is more than white space, as a message or as why it is none.
+func (l *lines) message() (jsonrpc.Message, *jsonrpc.Fault, error) {
 	for {
 		line, size, err := l.next()
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				c.readErr = fmt.Errorf("reading from the client: %w", err)
-			}
-			return
-		}
-		in := c.inbound()
 		switch {
+		case errors.Is(err, io.EOF):
+			return jsonrpc.Message{}, nil, io.EOF
+		case err != nil:
+			return jsonrpc.Message{}, nil, fmt.Errorf("reading from the client: %w", err)
 		case size > l.limit:
-			in.Fault = tooLong(l.limit, size)
+			return jsonrpc.Message{}, tooLong(l.limit, size), nil
 		case len(bytes.Trim(line, " \t\r")) == 0:
 			continue
-		default:
-			in.Msg, in.Fault = jsonrpc.Parse(line)
 		}
-		select {
-		case to <- in:
-		case <-ctx.Done():
-			return
-		}
+		m, fault := jsonrpc.Parse(line)
+		return m, fault, nil
 	}
 }
 

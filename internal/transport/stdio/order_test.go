@@ -16,6 +16,7 @@ import (
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/transport/duplex"
 )
 
 // A client is the other end of a running connection.
@@ -112,17 +113,17 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		c := start(t, f)
-		for i := range maxConcurrent {
+		for i := range duplex.MaxConcurrent {
 			c.write(t, ask(fmt.Sprint(i), "hold"))
 		}
 		c.write(t, `{"jsonrpc":"2.0","method":"notifications/x"}`) // needs no room
 		go c.write(t, ask("900", "ping"), ask("901", "ping"), ask("902", "ping"))
 		synctest.Wait()
-		if got := f.saw(); len(got) != maxConcurrent+1 {
-			t.Errorf("%d messages handed over, want %d requests and the notification", len(got), maxConcurrent)
+		if got := f.saw(); len(got) != duplex.MaxConcurrent+1 {
+			t.Errorf("%d messages handed over, want %d requests and the notification", len(got), duplex.MaxConcurrent)
 		}
 		close(f.release)
-		for range maxConcurrent + 3 {
+		for range duplex.MaxConcurrent + 3 {
 			c.read(t)
 		}
 	})
@@ -194,8 +195,8 @@ func TestPush(t *testing.T) {
 		f := newFake()
 		f.listen = func(ctx context.Context, push mcp.Sink) error {
 			push.Open("x")
-			if err := push.Send(result(jsonrpc.IntID(1))); !errors.Is(err, errUnasked) {
-				t.Errorf("pushing an answer: %v, want %v", err, errUnasked)
+			if err := push.Send(result(jsonrpc.IntID(1))); !errors.Is(err, duplex.ErrUnasked) {
+				t.Errorf("pushing an answer: %v, want %v", err, duplex.ErrUnasked)
 			}
 			if err := push.Refuse(400, jsonrpc.Message{}); err != nil {
 				t.Error(err)

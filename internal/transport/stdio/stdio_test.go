@@ -20,6 +20,7 @@ import (
 	"navra/internal/auth"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/transport/duplex"
 )
 
 func TestMain(m *testing.M) {
@@ -123,14 +124,14 @@ func (f *fake) Handle(ctx context.Context, _ auth.Principal, in mcp.Inbound, out
 		_ = out.Send(jsonrpc.Message{Method: "notifications/progress"})
 		_ = out.Send(result(m.ID))
 		for _, again := range []jsonrpc.Message{result(m.ID), {Method: "notifications/progress"}} {
-			if err := out.Send(again); !errors.Is(err, errAnswered) {
+			if err := out.Send(again); !errors.Is(err, duplex.ErrAnswered) {
 				return errors.New("sent after the answer")
 			}
 		}
 		return nil
 	case "notifications/answer":
 		_ = out.Refuse(400, jsonrpc.Message{Error: &jsonrpc.Error{Code: 1}})
-		if err := out.Send(result(jsonrpc.IntID(9))); !errors.Is(err, errUnasked) {
+		if err := out.Send(result(jsonrpc.IntID(9))); !errors.Is(err, duplex.ErrUnasked) {
 			return errors.New("a notification was answered")
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"navra/internal/auth"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/transport/door"
 )
 
 // An exchange is one request and what goes back. Only the goroutine that net/http gave it writes; the handler runs in
@@ -176,14 +177,14 @@ func (x *exchange) converse(ctx context.Context, step string, patience time.Dura
 
 // call runs f, and makes an error of a panic.
 func (x *exchange) call(ctx context.Context, step string, f func() error) (err error) {
-	defer x.recovered(ctx, step, &err)
+	defer door.Recovered(ctx, x.o.Logger, step, &err)
 	return f()
 }
 
 // log tells of an error, once; a panic was told of already.
 func (x *exchange) log(ctx context.Context, text string, err error) {
 	switch {
-	case err == nil, errors.Is(err, errPanic):
+	case err == nil, errors.Is(err, door.ErrPanic):
 	case ctx.Err() != nil:
 		x.o.Logger.DebugContext(ctx, text, slog.String("method", x.in.Msg.Method), slog.Any("err", err))
 	default:

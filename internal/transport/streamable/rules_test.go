@@ -382,20 +382,3 @@ func TestWire(t *testing.T) {
 		})
 	}
 }
-
-func TestOwnOriginOverTLS(t *testing.T) {
-	s := New(options(&fake{})).(*server)
-	for _, tt := range []struct {
-		origin string
-		secure bool
-		want   bool
-	}{
-		{"https://localhost:1", true, true},
-		{"http://localhost:1", true, false},
-		{"https://localhost:1", false, false},
-	} {
-		if got := s.knownOrigin(tt.origin, "localhost:1", tt.secure); got != tt.want {
-			t.Errorf("knownOrigin(%s, TLS %v) = %v, want %v", tt.origin, tt.secure, got, tt.want)
-		}
-	}
-}

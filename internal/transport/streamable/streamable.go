@@ -5,18 +5,15 @@ package streamable
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"navra/internal/auth"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/transport/door"
 )
 
 // A Handler carries what a client sends across and sends what comes back. Listen serves a GET: it calls in.Registered when it
@@ -87,35 +84,22 @@ func New(o Options) http.Handler {
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = DefaultMaxMessage
 	}
-	if o.Challenge == "" {
-		o.Challenge = "Bearer"
-	}
-	return &server{o: o, hosts: lowered(o.AllowedHosts), origins: lowered(o.AllowedOrigins)}
+	return &server{o: o, door: door.New(door.Options{
+		Auth: o.Auth, Logger: o.Logger, Loopback: o.Loopback, AllowedHosts: o.AllowedHosts, AllowedOrigins: o.AllowedOrigins, Challenge: o.Challenge,
+	})}
 }
 
 type server struct {
-	o              Options
-	hosts, origins map[string]bool
-}
-
-func lowered(list []string) map[string]bool {
-	m := make(map[string]bool, len(list))
-	for _, s := range list {
-		m[strings.ToLower(s)] = true
-	}
-	return m
+	o    Options
+	door *door.Door
 }
 
 // ServeHTTP is the path of every request.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{server: s, w: w, rc: http.NewResponseController(w), r: r}
-	if refusal := s.outsider(r); refusal != "" {
-		x.refuse(http.StatusForbidden, refusal)
-		return
-	}
-	who, err := s.prove(r)
-	if err != nil {
-		x.unproven(err)
+	who, refusal := s.door.Enter(r)
+	if refusal != nil {
+		x.outside(refusal)
 		return
 	}
 	x.who = who
@@ -140,43 +124,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// prove authenticates; nobody is proven where the authenticator panics or proves the zero principal.
-func (s *server) prove(r *http.Request) (who auth.Principal, err error) {
-	defer s.recovered(r.Context(), "authenticate", &err)
-	who, err = s.o.Auth.Authenticate(r)
-	if err == nil && who.IsZero() {
-		err = auth.ErrBadCredential
+// outside answers a request that was not let in.
+func (x *exchange) outside(refusal *door.Refusal) {
+	if refusal.Challenge != "" {
+		x.w.Header().Set("WWW-Authenticate", refusal.Challenge)
 	}
-	return who, err
-}
-
-// unproven answers a request that nobody was proven to send.
-func (x *exchange) unproven(err error) {
-	if errors.Is(err, auth.ErrNoCredential) || errors.Is(err, auth.ErrBadCredential) {
-		x.w.Header().Set("WWW-Authenticate", x.o.Challenge)
-		x.refuse(http.StatusUnauthorized, "authentication required")
-		return
-	}
-	if x.r.Context().Err() == nil {
-		x.o.Logger.ErrorContext(x.r.Context(), "caller could not be authenticated", slog.Any("err", err))
-	}
-	x.refuse(http.StatusServiceUnavailable, "the credential cannot be checked now; try again later")
-}
-
-var errPanic = errors.New("panic")
-
-// recovered, deferred, turns a panic into errPanic. What a panic carries may be content and is not logged.
-func (s *server) recovered(ctx context.Context, step string, err *error) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	*err = errPanic
-	text := fmt.Sprintf("%T", v)
-	if e, ok := v.(runtime.Error); ok {
-		text = e.Error()
-	}
-	s.o.Logger.ErrorContext(ctx, "handler panicked", slog.String("step", step), slog.String("panic", text), slog.String("stack", string(debug.Stack())))
+	x.refuse(refusal.Status, refusal.Text)
 }
 
 // doubled names a header that may come once and came more often.

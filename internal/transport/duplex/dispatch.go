@@ -1,19 +1,48 @@
-package stdio
+package duplex
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"sync"
 
+	"navra/internal/auth"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
 
+// read takes messages from the client and passes them on, one at a time, until Next or ctx ends.
+func (c *Conn) read(ctx context.Context, to chan<- mcp.Inbound) {
+	defer close(to)
+	defer close(c.ended)
+	if !c.guard(ctx, "read", "", func() error { c.readErr = c.pass(ctx, to); return nil }) {
+		c.readErr = errPanic
+	}
+}
+
+func (c *Conn) pass(ctx context.Context, to chan<- mcp.Inbound) (err error) {
+	for {
+		in := c.o.From
+		if in.Msg, in.Fault, err = c.o.Next(); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		select {
+		case to <- in:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // dispatch hands messages to the handler in the order in which they came, until there are no more or ctx ends.
-func (c *conn) dispatch(ctx context.Context, in <-chan mcp.Inbound) {
+func (c *Conn) dispatch(ctx context.Context, in <-chan mcp.Inbound) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,9 +57,9 @@ func (c *conn) dispatch(ctx context.Context, in <-chan mcp.Inbound) {
 }
 
 // take starts one message and returns when the next may follow.
-func (c *conn) take(ctx context.Context, in mcp.Inbound) {
+func (c *Conn) take(ctx context.Context, in mcp.Inbound) {
 	done := func() {}
-	if in.Fault != nil || in.Msg.Kind() == jsonrpc.Request {
+	if asks(in) {
 		select {
 		case c.slots <- struct{}{}:
 			done = func() { <-c.slots }
@@ -38,14 +67,20 @@ func (c *conn) take(ctx context.Context, in mcp.Inbound) {
 			return
 		}
 	}
+	if err := c.recheck(); err != nil {
+		done()
+		c.out.abort(err)
+		return
+	}
 	registered, handled := make(chan struct{}), make(chan struct{})
 	if overtakes(in) {
 		in.Registered = sync.OnceFunc(func() { close(registered) })
 	}
+	who := c.who
 	c.calls.Go(func() {
 		defer done()
 		defer close(handled)
-		c.handle(ctx, in)
+		c.handle(ctx, who, in)
 	})
 	select {
 	case <-registered:
@@ -55,15 +90,31 @@ func (c *conn) take(ctx context.Context, in mcp.Inbound) {
 	}
 }
 
+// recheck learns who sends messages now; after a wait for room, so that what waited is judged by what is true when it goes on.
+func (c *Conn) recheck() error {
+	if c.o.Recheck == nil {
+		return nil
+	}
+	who, err := c.o.Recheck()
+	if err != nil {
+		return err
+	}
+	c.who = who
+	return nil
+}
+
+// asks reports whether a message is to be answered: a request, or bytes that may have been one.
+func asks(in mcp.Inbound) bool { return in.Fault != nil || in.Msg.Kind() == jsonrpc.Request }
+
 // overtakes reports whether a message that follows in may be handed over once in is registered, rather than handled.
 func overtakes(in mcp.Inbound) bool {
-	return in.Fault != nil || in.Msg.Kind() == jsonrpc.Request && in.Msg.Method != mcp.Initialize
+	return asks(in) && (in.Fault != nil || in.Msg.Method != mcp.Initialize)
 }
 
 // handle has one message handled, and answers it where the handler could not.
-func (c *conn) handle(ctx context.Context, in mcp.Inbound) {
+func (c *Conn) handle(ctx context.Context, who auth.Principal, in mcp.Inbound) {
 	out := &sink{out: c.out, in: in}
-	if c.guard(ctx, "handle", in.Msg.Method, func() error { return c.o.Handler.Handle(ctx, c.o.Who, in, out) }) {
+	if c.guard(ctx, "handle", in.Msg.Method, func() error { return c.o.Handler.Handle(ctx, who, in, out) }) {
 		return
 	}
 	if err := out.fail(); err != nil {
@@ -71,14 +122,15 @@ func (c *conn) handle(ctx context.Context, in mcp.Inbound) {
 	}
 }
 
-func (c *conn) listen(ctx context.Context) {
-	in := c.inbound()
-	c.guard(ctx, "listen", "", func() error { return c.o.Handler.Listen(ctx, c.o.Who, in, pushes{c.out}) })
+func (c *Conn) listen(ctx context.Context, who auth.Principal) {
+	c.guard(ctx, "listen", "", func() error { return c.o.Handler.Listen(ctx, who, c.o.From, pushes{c.out}) })
 }
+
+var errPanic = errors.New("panic")
 
 // guard runs f and reports whether it went well. An error and a panic are logged, without what a panic carries: that may
 // be content.
-func (c *conn) guard(ctx context.Context, what, method string, f func() error) (ok bool) {
+func (c *Conn) guard(ctx context.Context, what, method string, f func() error) (ok bool) {
 	log := c.o.Logger.With(slog.String("step", what), slog.String("method", method))
 	defer func() {
 		if v := recover(); v != nil {

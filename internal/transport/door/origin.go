@@ -1,4 +1,4 @@
-package streamable
+package door
 
 import (
 	"net"
@@ -8,29 +8,29 @@ import (
 
 // outsider says why a request comes from where none may come from, "" if it may. Host and Origin are set by a browser and not by the page
 // in it, so they tell a web page from a program. MCP 2025-11-25, basic/transports §Security Warning.
-func (s *server) outsider(r *http.Request) string {
+func (d *Door) outsider(r *http.Request) string {
 	host := strings.ToLower(r.Host)
-	if !s.knownHost(host) {
+	if !d.knownHost(host) {
 		return "the Host header names another server"
 	}
 	origins := r.Header["Origin"]
 	switch {
 	case len(origins) == 0:
 		return ""
-	case len(origins) == 1 && s.knownOrigin(strings.ToLower(origins[0]), host, r.TLS != nil):
+	case len(origins) == 1 && d.knownOrigin(strings.ToLower(origins[0]), host, r.TLS != nil):
 		return ""
 	}
 	return "requests from this Origin are not allowed"
 }
 
-func (s *server) knownHost(host string) bool {
-	if !s.o.Loopback && len(s.hosts) == 0 {
+func (d *Door) knownHost(host string) bool {
+	if !d.o.Loopback && len(d.hosts) == 0 {
 		return true
 	}
-	return s.o.Loopback && isLoopback(host) || s.hosts[host] || s.hosts[hostname(host)]
+	return d.o.Loopback && isLoopback(host) || d.hosts[host] || d.hosts[hostname(host)]
 }
 
-func (s *server) knownOrigin(origin, host string, secure bool) bool {
+func (d *Door) knownOrigin(origin, host string, secure bool) bool {
 	scheme := "http://"
 	if secure {
 		scheme = "https://"
@@ -38,10 +38,10 @@ func (s *server) knownOrigin(origin, host string, secure bool) bool {
 	switch {
 	case origin == "null":
 		return false
-	case s.origins[origin]:
+	case d.origins[origin]:
 		return true
 	}
-	return s.o.Loopback && isLoopback(host) && origin == scheme+host
+	return d.o.Loopback && isLoopback(host) && origin == scheme+host
 }
 
 func isLoopback(host string) bool {
