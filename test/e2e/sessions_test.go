@@ -147,6 +147,16 @@ func storeOf(t *testing.T, config string) string {
 	return ""
 }
 
+// tokenOf finds the id of a principal's token in what token list prints.
+func tokenOf(list, who string) string {
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) > 1 && f[1] == who {
+			return f[0]
+		}
+	}
+	return ""
+}
+
 func TestTokens(t *testing.T) {
 	s, config, _, ann, _ := team(t)
 	ann.open()
@@ -154,12 +164,7 @@ func TestTokens(t *testing.T) {
 	if strings.Contains(list, ann.token) || !strings.Contains(list, "ann") {
 		t.Errorf("token list:\n%s", list)
 	}
-	id := ""
-	for _, line := range strings.Split(list, "\n") {
-		if f := strings.Fields(line); len(f) > 1 && f[1] == "ann" {
-			id = f[0]
-		}
-	}
+	id := tokenOf(list, "ann")
 	if out, code := s.run("token", "revoke", id, "--config", config); code != 0 {
 		t.Fatal(out)
 	}

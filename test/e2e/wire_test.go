@@ -18,6 +18,7 @@ var absent = []string{"http-preflight-allowed"}
 
 type wireCase struct {
 	Name, Transport string
+	Frame           string // of a WebSocket: "binary", else text
 	Raw             *string
 	RawB64          string `json:"raw_b64"`
 	Setup           struct{ Protocol, Session, Auth string }
@@ -62,7 +63,7 @@ func wireCases(t *testing.T) (cases []wireCase) {
 		if err := json.Unmarshal(line, &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Transport != "ws" && !slices.Contains(absent, c.Name) {
+		if !slices.Contains(absent, c.Name) {
 			cases = append(cases, c)
 		}
 	}

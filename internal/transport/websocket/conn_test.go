@@ -57,6 +57,7 @@ func TestMessages(t *testing.T) {
 	}{
 		{"bad JSON", `{"jsonrpc"`, `"code":-32700`},
 		{"nothing", "", `"code":-32700`},
+		{"not UTF-8", "\"\xff\"", `"code":-32700`},
 		{"two messages in one", good + "\n" + good, `"code":-32700`},
 		{"bad envelope", `{"jsonrpc":"1.0","id":3,"method":"ping"}`, `"id":3,"error":{"code":-32600`},
 		{"line ends are white space", "{\"jsonrpc\":\"2.0\",\r\n\"id\":7,\"method\":\"ping\"}\n", pong("7")},
@@ -82,7 +83,6 @@ func TestClosedForMessages(t *testing.T) {
 		want ws.StatusCode
 	}{
 		{"binary", ws.MessageBinary, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, 1003},
-		{"not UTF-8", ws.MessageText, "\"\xff\"", 1007},
 		{"one byte too long", ws.MessageText, strings.Repeat(" ", 1001), 1009},
 		{"far too long", ws.MessageText, strings.Repeat(" ", 8<<20), 1009},
 	} {

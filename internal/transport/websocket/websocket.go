@@ -86,7 +86,7 @@ type Server struct {
 // After it, the connection is closed with
 //
 //   - 1001 when the server shuts down: requests in flight are cancelled and their answers sent first,
-//   - 1003 for a binary message, 1007 for one that is not UTF-8, 1009 for one over the limit,
+//   - 1003 for a binary message, 1009 for one over the limit,
 //   - 1008 when the credential no longer proves the same principal, by name: asked before each message is handed over, and every 15 s
 //     beside, and when a message takes more than a minute to arrive,
 //   - 1011 when that cannot be told now (fail closed, as 503 before the upgrade), or the client is silent: pinged every 15 s, it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -120,10 +121,18 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 	}
 	c.visit.Store(v)
 	if err := p.readLists(ctx, c, v); err != nil {
-		p.log.Warn("lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
+		p.log.Log(ctx, seriousness(ctx), "lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}
 	p.log.Info("upstream started", "upstream", e.spec.Name, "principal", e.key.Principal(), "pid", c.wire.pid(), "version", string(c.version()))
 	return c, nil
+}
+
+// seriousness is how a failed start is logged: one that was given up because nobody needs it any more is no failure.
+func seriousness(ctx context.Context) slog.Level {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // dialAndGreet makes a connection and opens MCP on it.
@@ -139,7 +148,7 @@ func (p *Pool) dialAndGreet(ctx context.Context, e *lane, probe bool) (*conn, *c
 			err = context.Cause(ctx)
 		}
 		c.stop(gently)
-		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.wire.about()))
+		p.log.Log(ctx, seriousness(ctx), "upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.wire.about()))
 		return nil, nil, err
 	}
 	return c, v, nil
