@@ -38,6 +38,9 @@ const (
 	WebSocket Transport = "websocket"
 )
 
+// Transports returns all of them.
+func Transports() []Transport { return []Transport{Stdio, HTTP, WebSocket} }
+
 // A HostKey says which program holds the conversation at the other end of a stdio connection. The zero HostKey is none.
 type HostKey struct {
 	Conversation string // the host's own name for its conversation, with the host's: "claude-code/2f0e…"; "" where it names none

@@ -1,6 +1,10 @@
 package mcp
 
-import "navra/internal/jsonrpc"
+import (
+	"slices"
+
+	"navra/internal/jsonrpc"
+)
 
 // A Topic says what a method is about, and so what policy looks at. The zero Topic is unknown: refused.
 type Topic uint8
@@ -105,6 +109,17 @@ func MirroredName(m jsonrpc.Message) (string, bool) {
 	raw, _ := m.Params.Get(d.key)
 	s, ok := raw.Text()
 	return s, ok
+}
+
+// Methods returns the names of the request methods that exist in v, sorted.
+func Methods(v Version) (names []string) {
+	for name, d := range methods {
+		if v.Stateless() && d.current || !v.Stateless() && d.stateful {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // IsMethod reports whether any era that navra speaks has the request method.
