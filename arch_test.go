@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"internal/store":                {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope"},
 	"internal/store/sqlite":         {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
+	"internal/listener":             {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/transport/stdio":      {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/transport/streamable": {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/demo":                 {"internal/jsonrpc"},
@@ -96,6 +97,7 @@ var homes = map[string][]string{
 	"navra/internal/store/sqlite":         {"cmd/navra"},
 	"navra/internal/chokepoint.New":       {"cmd/navra"},
 	"github.com/go-json-experiment/json":  {},
+	"navra/internal/listener":             {"cmd/navra"},
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
 }
