@@ -33,8 +33,8 @@ var errReached = errors.New("reached")
 
 type refusals struct{ status int }
 
-func (*refusals) Open(string)                              {}
-func (*refusals) Send(jsonrpc.Message) error               { return nil }
+func (*refusals) Open(string)                             {}
+func (*refusals) Send(jsonrpc.Message) error              { return nil }
 func (r *refusals) Refuse(s int, _ jsonrpc.Message) error { r.status = s; return nil }
 
 func inbound(t *testing.T, text string) mcp.Inbound {

@@ -129,10 +129,14 @@ func (p *Probes) store(ctx context.Context) bool {
 	if time.Since(p.asked) >= checkEvery {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // the answer is not for this client alone
 		defer stop()
-		if p.err = p.o.Store(ctx); p.err != nil {
-			p.o.Logger.WarnContext(ctx, "store cannot be written", slog.Any("err", p.err))
+		err := p.o.Store(ctx)
+		switch {
+		case err != nil && p.err == nil:
+			p.o.Logger.WarnContext(ctx, "store cannot be written", slog.Any("err", err))
+		case err == nil && p.err != nil:
+			p.o.Logger.InfoContext(ctx, "store can be written again")
 		}
-		p.asked = time.Now()
+		p.err, p.asked = err, time.Now()
 	}
 	return p.err == nil
 }
