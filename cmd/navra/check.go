@@ -29,10 +29,10 @@ func checkCmd(s std) *cobra.Command {
 			if _, err := policy.New(p.Policy); err != nil {
 				return err
 			}
-			if f.Listen != "" {
+			if f.Listen.Address != "" {
 				err = f.CheckServe()
 			}
-			if err = errors.Join(err, checkUpstreams(f)); err != nil {
+			if err = errors.Join(err, checkCertificates(f), checkUpstreams(f)); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.out, "%s is valid: %d upstreams, %d principals, %d roles\n", path, len(f.Upstreams), len(f.Principals), len(f.Roles))

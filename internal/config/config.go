@@ -39,8 +39,8 @@ var levels = []string{"public", "sensitive", "pii", "secret"}
 // safe for concurrent use.
 type File struct {
 	Path       string
-	Listen     string // "" where the file has no listener
-	Origins    []string
+	Listen     Listen
+	Admin      Admin
 	AuthTokens bool
 	AuthNone   bool
 	Store      string // "" for the default
@@ -138,12 +138,14 @@ func Parse(name string, b []byte) (*File, error) {
 // CheckServe returns what `navra serve` lacks or refuses in f; other commands need none of it.
 func (f *File) CheckServe() error {
 	switch {
-	case f.Listen == "":
+	case f.Listen.Address == "":
 		return fmt.Errorf(`%s: navra serve needs an address: add "listen: 127.0.0.1:8420"`, f.Path)
 	case !f.AuthNone && !f.AuthTokens:
 		return fmt.Errorf(`%s: nothing says who may come in: add "auth: {tokens: true}" and make a token with navra token create; on loopback "auth: none" works too`, f.Path)
-	case f.AuthNone && !loopback(f.Listen):
-		return fmt.Errorf("%s: auth: none works only on a loopback address, and listen is %s", f.Path, f.Listen)
+	case f.AuthNone && !loopback(f.Listen.Address):
+		return fmt.Errorf("%s: auth: none works only on a loopback address, and listen is %s", f.Path, f.Listen.Address)
+	case f.AuthNone && f.Listen.PublicURL != "" && !loopback(net.JoinHostPort(strings.Trim(f.Listen.PublicHost(), "[]"), "0")):
+		return fmt.Errorf("%s: auth: none would let everybody in through listen.public_url %s", f.Path, f.Listen.PublicURL)
 	case len(f.Upstreams) == 0:
 		return fmt.Errorf("%s: there are no upstreams", f.Path)
 	}

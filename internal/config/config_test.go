@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,15 @@ import (
 )
 
 const whole = `
-listen: {address: 127.0.0.1:8420, allowed_origins: ["https://app.example", "http://localhost:3000"]}
+listen:
+  address: 127.0.0.1:8420
+  tls: {cert: tls/chain.pem, key: /etc/key.pem}
+  public_url: https://mcp.example:8443/navra/
+  allowed_origins: ["https://app.example", "http://localhost:3000"]
+  trusted_proxies: [10.0.0.0/8, 192.0.2.1, "2001:db8::/32", "::1", "::ffff:192.0.2.2"]
+  drain_timeout: 10m
+  max_connections: 10
+admin: {address: "0.0.0.0:8421", tls: {cert: a.pem, key: b.pem}}
 auth: {tokens: true}
 store: state/navra.db
 upstreams:
@@ -54,7 +63,16 @@ func TestParse(t *testing.T) {
 		want       *File
 	}{
 		{"every key", whole, &File{
-			Path: path, Listen: "127.0.0.1:8420", Origins: []string{"https://app.example", "http://localhost:3000"}, AuthTokens: true, Store: at("state/navra.db"),
+			Path: path, AuthTokens: true, Store: at("state/navra.db"),
+			Listen: Listen{
+				Address: "127.0.0.1:8420", TLS: TLS{at("tls/chain.pem"), "/etc/key.pem"}, PublicURL: "https://mcp.example:8443/navra",
+				Origins: []string{"https://app.example", "http://localhost:3000"}, Drain: 10 * time.Minute, MaxConnections: 10,
+				Proxies: []netip.Prefix{
+					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32"),
+					netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("192.0.2.2/32"),
+				},
+			},
+			Admin: Admin{Address: "0.0.0.0:8421", TLS: TLS{at("a.pem"), at("b.pem")}},
 			Upstreams: []Upstream{
 				{
 					Name: "zeta", Command: []string{"npx", "-y", "server", "8080", "true"}, Cwd: at("work"), Root: dir, Bare: true, Integrity: "trusted", Confidentiality: "public",
@@ -76,7 +94,7 @@ func TestParse(t *testing.T) {
 			Violation: "observe", Results: "record", Arguments: "deny",
 		}},
 		{"defaults", "listen: localhost:0\nauth: none\n", &File{
-			Path: path, Listen: "localhost:0", AuthNone: true, Principals: map[string][]string{}, Roles: map[string]Role{}, Violation: "ask", Results: "pseudonymise", Arguments: "ask",
+			Path: path, Listen: Listen{Address: "localhost:0", Drain: 5 * time.Second, MaxConnections: 4096}, AuthNone: true, Principals: map[string][]string{}, Roles: map[string]Role{}, Violation: "ask", Results: "pseudonymise", Arguments: "ask",
 		}},
 		{"absolute paths stay", "store: /var/lib/navra.db\n", &File{
 			Path: path, Store: "/var/lib/navra.db", Principals: map[string][]string{}, Roles: map[string]Role{}, Violation: "ask", Results: "pseudonymise", Arguments: "ask",
@@ -87,7 +105,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(Variable{}), cmpopts.IgnoreFields(Variable{}, "where")); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(Variable{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.IgnoreFields(Variable{}, "where")); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -138,6 +156,8 @@ func TestCheckServe(t *testing.T) {
 		{"none on localhost", "listen: localhost:1\nauth: none\n" + up, ""},
 		{"none on every address", "listen: 0.0.0.0:1\nauth: none\n" + up, "auth: none works only on a loopback address"},
 		{"none on a name", "listen: gateway.example:1\nauth: none\n" + up, "auth: none works only on a loopback address"},
+		{"none behind a public URL", "listen: {address: \"127.0.0.1:1\", public_url: \"https://mcp.example\"}\nauth: none\n" + up, "auth: none would let everybody in through listen.public_url https://mcp.example"},
+		{"none with a URL on loopback", "listen: {address: \"127.0.0.1:1\", public_url: \"http://[::1]:8/navra\"}\nauth: none\n" + up, ""},
 		{"no address", "auth: none\n" + up, `add "listen: 127.0.0.1:8420"`},
 		{"no auth", "listen: 127.0.0.1:1\n" + up, `add "auth: {tokens: true}"`},
 		{"auth that lets nobody in", "listen: 127.0.0.1:1\nauth: {tokens: false}\n" + up, `add "auth: {tokens: true}"`},

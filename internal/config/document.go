@@ -21,10 +21,11 @@ func (r *reader) file(b []byte) *File {
 	var later []func() // what can be checked only when all is read
 	r.fields(root, "", fields{
 		"listen":     func(n *yaml.Node, at string) { r.listen(n, at, f) },
+		"admin":      func(n *yaml.Node, at string) { later = append(later, r.admin(n, at, f)) },
 		"auth":       func(n *yaml.Node, at string) { r.auth(n, at, f) },
 		"store":      func(n *yaml.Node, at string) { f.Store = r.store(n, at) },
 		"upstreams":  func(n *yaml.Node, at string) { r.upstreams(n, at, f) },
-		"principals": func(n *yaml.Node, at string) { later = r.principals(n, at, f) },
+		"principals": func(n *yaml.Node, at string) { later = append(later, r.principals(n, at, f)...) },
 		"roles":      func(n *yaml.Node, at string) { r.roles(n, at, f) },
 		"names": func(n *yaml.Node, at string) {
 			r.fields(n, at, fields{"max": func(n *yaml.Node, at string) { f.NamesMax = r.number(n, at, minName, maxName) }})

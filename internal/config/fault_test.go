@@ -12,8 +12,8 @@ func TestFaults(t *testing.T) {
 	up := func(s string) string { return "upstreams:\n  files:\n    command: x\n    " + s + "\n" }
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key that is near", "upstreams:\n  files:\n    comand: x\n    command: x\n", `navra.yaml:3: upstreams.files: unknown key "comand" (did you mean "command"?)`},
-		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
-		{"a key of no release yet", "blackbox: {keep: 90d}\n", `navra.yaml:1: unknown key "blackbox" (known are auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
+		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are admin, auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
+		{"a key of no release yet", "blackbox: {keep: 90d}\n", `navra.yaml:1: unknown key "blackbox" (known are admin, auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
 		{"a doubled key", "store: a\nstore: b\n", `navra.yaml:2: key "store" is given twice`},
 		{"a doubled upstream", "upstreams:\n  a: {command: x}\n  a: {command: y}\n", `navra.yaml:3: upstreams: key "a" is given twice`},
 		{"a key that is a list", "[a]: b\n", "navra.yaml:1: a key must be plain text"},

@@ -32,6 +32,12 @@ type Sessions interface {
 	SessionEnded(ctx context.Context, nonce string) (bool, error)
 }
 
+// Health says how an upstream fares.
+type Health = upstream.Health
+
+// Health returns how each upstream fares, sorted by name.
+func (g *Gateway) Health() []Health { return g.upstreams.Health() }
+
 // Options are the parts of a Gateway; all are required.
 type Options struct {
 	Chokepoint *chokepoint.Chokepoint

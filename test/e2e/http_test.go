@@ -28,12 +28,12 @@ type gateway struct {
 	cmd    *exec.Cmd
 }
 
-var listens = regexp.MustCompile(`listens on http://([^/\s]+)/mcp`)
+var listens = regexp.MustCompile(`listens on https?://([^/\s]+)/mcp`)
 
 // serve runs navra serve on a configuration and waits until it listens.
-func (s *setup) serve(config string) *gateway {
+func (s *setup) serve(config string, flags ...string) *gateway {
 	s.t.Helper()
-	g := &gateway{t: s.t, stderr: &lockedBuffer{}, cmd: exec.Command(navraBin, "serve", "--config", config)}
+	g := &gateway{t: s.t, stderr: &lockedBuffer{}, cmd: exec.Command(navraBin, append([]string{"serve", "--config", config}, flags...)...)}
 	g.cmd.Dir, g.cmd.Env = s.Dir, s.env()
 	pipe, err := g.cmd.StderrPipe()
 	if err != nil {
@@ -82,6 +82,8 @@ func (g *gateway) stop() {
 type web struct {
 	t       testing.TB
 	addr    string
+	base    string       // "" for http at addr
+	http    *http.Client // nil for the usual one
 	token   string
 	session string
 	version string // of the stateful era; "" for 2025-11-25
@@ -93,7 +95,14 @@ type web struct {
 // post sends a body and returns status, headers, and the JSON-RPC messages that came back, from JSON or SSE.
 func (w *web) post(body string, head http.Header) (int, http.Header, []message) {
 	w.t.Helper()
-	req, err := http.NewRequest("POST", "http://"+w.addr+"/mcp", strings.NewReader(body))
+	base, via := w.base, w.http
+	if base == "" {
+		base = "http://" + w.addr
+	}
+	if via == nil {
+		via = http.DefaultClient
+	}
+	req, err := http.NewRequest("POST", base+"/mcp", strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -111,7 +120,7 @@ func (w *web) post(body string, head http.Header) (int, http.Header, []message) 
 	for k, v := range head {
 		req.Header[k] = v
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := via.Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -255,6 +264,6 @@ func rawHTTP(t testing.TB, addr string, raw []byte) (int, http.Header, []message
 // serveConfig writes a configuration with a listener on a free port and one upstream.
 func (s *setup) serveConfig(name, rest string) string {
 	config := filepath.Join(s.Dir, name)
-	write(s.t, config, "listen: 127.0.0.1:0\nstore: "+filepath.Join(s.Home, "state", "navra", "navra.db")+"\n"+rest)
+	write(s.t, config, "listen: {address: \"127.0.0.1:0\", allowed_origins: [\"https://app.example\"]}\nstore: "+filepath.Join(s.Home, "state", "navra", "navra.db")+"\n"+rest)
 	return config
 }

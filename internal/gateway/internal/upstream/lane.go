@@ -95,6 +95,20 @@ func failed(err error) *opening {
 	return o
 }
 
+// state returns how many starts failed in a row, and whether the lane is in service.
+func (e *lane) state() (failed int, alive bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.now != nil {
+		select {
+		case <-e.now.done:
+			alive = e.now.err == nil && e.now.conn.alive()
+		default:
+		}
+	}
+	return e.failures, alive
+}
+
 // settled notes how a start went, for the next one's delay.
 func (e *lane) settled(err error) {
 	e.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,6 +140,40 @@ func patient(ctx context.Context, s Spec) (_ context.Context, progressed, stop f
 		end()
 		cancel(nil)
 	}
+}
+
+// A Health says how an upstream fares: OK unless its last start failed and none is in service. Why holds no secret.
+type Health struct {
+	Name string
+	OK   bool
+	Why  string
+}
+
+// Health returns how each upstream fares, sorted by name. One that nobody has needed yet is well.
+func (p *Pool) Health() []Health {
+	p.mu.Lock()
+	byName := map[string][]*lane{}
+	for k, e := range p.lanes {
+		byName[k.Upstream()] = append(byName[k.Upstream()], e)
+	}
+	p.mu.Unlock()
+	var out []Health
+	for name := range p.specs {
+		h := Health{Name: name, OK: true}
+		for _, e := range byName[name] {
+			failed, alive := e.state()
+			if alive {
+				h = Health{Name: name, OK: true}
+				break
+			}
+			if failed > 0 {
+				h.OK, h.Why = false, fmt.Sprintf("it failed to start %d times in a row", failed)
+			}
+		}
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b Health) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // Warm starts the lanes' children in the background, as far as there is room for them.
