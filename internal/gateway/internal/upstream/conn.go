@@ -57,7 +57,7 @@ type call struct {
 
 // spawn starts the child and what reads from it.
 func (p *Pool) spawn(e *lane) (*conn, error) {
-	proc, pipes, err := startProcess(e.spec)
+	proc, pipes, err := startProcess(e.spec, p.supervisor)
 	if err != nil {
 		return nil, err
 	}
@@ -388,10 +388,10 @@ func (c *conn) end() {
 // kill gives the child up.
 func (c *conn) kill(why string) {
 	c.pool.log.Warn("upstream is ended", "upstream", c.spec.Name, "why", why)
-	c.proc.kill()
+	c.proc.Kill()
 }
 
-// stop ends the child's process group.
+// stop ends the child.
 func (c *conn) stop(how ending) {
 	c.in.Close()
 	c.proc.stop(how, c.pool.ctx.Done())

@@ -26,11 +26,12 @@ type Spec struct {
 	Call    time.Duration
 }
 
-// Options are the parts of a Pool; all are required but Changed.
+// Options are the parts of a Pool; all are required but Changed and Supervisor.
 type Options struct {
 	Chokepoint *chokepoint.Chokepoint
 	Specs      []Spec
 	Logger     *slog.Logger
+	Supervisor string                                     // the program that supervises a child, shim.Program(); "" starts children directly
 	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
 }
 
@@ -49,13 +50,14 @@ var errBusy = errors.New("all its processes are busy")
 
 // A Pool holds the connections. Its methods may be called concurrently.
 type Pool struct {
-	by      *chokepoint.Chokepoint
-	specs   map[string]Spec
-	log     *slog.Logger
-	changed func(string, []mcp.Topic)
-	ctx     context.Context // ends with the pool
-	end     context.CancelFunc
-	work    sync.WaitGroup
+	by         *chokepoint.Chokepoint
+	specs      map[string]Spec
+	log        *slog.Logger
+	supervisor string
+	changed    func(string, []mcp.Topic)
+	ctx        context.Context // ends with the pool
+	end        context.CancelFunc
+	work       sync.WaitGroup
 
 	mu    sync.Mutex
 	lanes map[chokepoint.Lane]*lane // guarded by mu
@@ -63,7 +65,7 @@ type Pool struct {
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, log: o.Logger, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
 		p.specs[s.Name] = s
