@@ -24,6 +24,7 @@ var imports = map[string][]string{
 	"internal/seal":                 {},
 	"internal/blackbox":             {},
 	"internal/config":               {},
+	"internal/shim":                 {},
 	"internal/auth":                 {},
 	"internal/auth/local":           {"internal/auth"},
 	"internal/auth/token":           {"internal/auth"},
@@ -46,7 +47,7 @@ var imports = map[string][]string{
 		"internal/auth", "internal/blackbox", "internal/catalogue", "internal/filter", "internal/ifc", "internal/jsonrpc",
 		"internal/mcp", "internal/policy", "internal/scope", "internal/seal", "internal/store",
 	},
-	"internal/gateway/internal/upstream": {"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/jsonrpc", "internal/mcp"},
+	"internal/gateway/internal/upstream": {"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/jsonrpc", "internal/mcp", "internal/shim"},
 	"internal/gateway": {
 		"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/gateway/internal/upstream", "internal/jsonrpc",
 		"internal/mcp", "internal/seal",
@@ -58,13 +59,14 @@ var imports = map[string][]string{
 
 const (
 	upstreamPkg = "internal/gateway/internal/upstream"
+	shimPkg     = "internal/shim"
 	demoPkg     = "internal/demo"
 )
 
 // homes names the few packages that may use a means of reaching the outside, of proving a principal, or of stepping around
 // the compiler: an import path, or one exported name of it. Test programs are no part of navra.
 var homes = map[string][]string{
-	"os/exec":                             {upstreamPkg, demoPkg},
+	"os/exec":                             {upstreamPkg, shimPkg, demoPkg},
 	"os.StartProcess":                     {},
 	"net.Dial":                            {},
 	"net.DialTimeout":                     {},
@@ -88,7 +90,7 @@ var homes = map[string][]string{
 	"net/http/httputil":                   {},
 	"plugin":                              {},
 	"unsafe":                              {},
-	"syscall":                             {upstreamPkg, "cmd/navra"},
+	"syscall":                             {upstreamPkg, shimPkg, "cmd/navra"},
 	"golang.org/x/sys/unix":               {},
 	"encoding/json":                       {"internal/ifc", "internal/blackbox", "internal/store/sqlite", "cmd/navra", demoPkg},
 	"navra/internal/auth.Self":            {"internal/chokepoint"},
@@ -100,6 +102,7 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":              {"cmd/navra"},
 	"navra/internal/store/sqlite":         {"cmd/navra"},
 	"navra/internal/chokepoint.New":       {"cmd/navra"},
+	"navra/internal/shim.Start":           {upstreamPkg},
 	"github.com/go-json-experiment/json":  {},
 	"navra/internal/listener":             {"cmd/navra"},
 	"navra/internal/transport/streamable": {"cmd/navra"},
@@ -222,6 +225,7 @@ func TestMeansAreGuarded(t *testing.T) {
 		{"transport uses a client", "internal/transport/streamable", `import "net/http"; var c http.Client`},
 		{"transport dials over WebSocket", "internal/transport/websocket", `import ws "github.com/coder/websocket"; var _ = ws.Dial`},
 		{"main starts a program", "cmd/navra", `import "os/exec"`},
+		{"main starts a program under a supervisor", "cmd/navra", `import "navra/internal/shim"; var c = shim.Start`},
 		{"main dials", "cmd/navra", `import "net/http"; var c = http.DefaultClient`},
 		{"gateway proxies", "internal/gateway", `import "net/http/httputil"`},
 		{"policy steps around types", "internal/policy", `import "unsafe"`},

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"navra/internal/shim"
 )
 
 // version is set by the linker at a release.
@@ -26,6 +28,7 @@ const (
 )
 
 func main() {
+	shim.Enter()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], std{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()

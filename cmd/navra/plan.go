@@ -17,6 +17,7 @@ import (
 	"navra/internal/gateway"
 	"navra/internal/policy"
 	"navra/internal/seal"
+	"navra/internal/shim"
 	"navra/internal/store/sqlite"
 )
 
@@ -58,7 +59,9 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	if err := cp.Started(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.Store, err), db.Close())
 	}
-	gw := gateway.New(gateway.Options{Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version})
+	gw := gateway.New(gateway.Options{
+		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
+	})
 	return &running{gw, cp, db}, nil
 }
 

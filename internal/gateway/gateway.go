@@ -38,7 +38,7 @@ type Health = upstream.Health
 // Health returns how each upstream fares, sorted by name.
 func (g *Gateway) Health() []Health { return g.upstreams.Health() }
 
-// Options are the parts of a Gateway; all are required.
+// Options are the parts of a Gateway; all are required but Supervisor.
 type Options struct {
 	Chokepoint *chokepoint.Chokepoint
 	Upstreams  []Spec
@@ -46,6 +46,7 @@ type Options struct {
 	Seal       seal.Sealer // seals session ids
 	Logger     *slog.Logger
 	Version    string // of navra
+	Supervisor string // the program that supervises a child, shim.Program(); "" starts children directly
 }
 
 // A Gateway carries messages between clients and upstreams. Its methods may be called concurrently.
@@ -71,7 +72,9 @@ func New(o Options) *Gateway {
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
 		flights: map[flight]context.CancelCauseFunc{}, conns: map[string]mcp.Version{}, listeners: map[*listener]struct{}{},
 	}
-	g.upstreams = upstream.New(upstream.Options{Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Changed: g.changed})
+	g.upstreams = upstream.New(upstream.Options{
+		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,
+	})
 	return g
 }
 

@@ -70,7 +70,7 @@ func (p process) launches() bool {
 		name = called
 	}
 	switch {
-	case launchers[name]:
+	case launchers[name], len(p.argv) > 1 && p.argv[1] == supervisor:
 		return true
 	case manyNamed[name]:
 		return launchers[called] || launchers[p.script()]

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"navra/internal/shim"
 )
 
 const playHost = "NAVRA_TEST_PRINT_HOST"
@@ -57,6 +59,8 @@ func TestHostOf(t *testing.T) {
 		{"a file replaced since", []string{"/opt/claude (deleted)|claude", "/bin/bash (deleted)|bash", navra}, "/opt/claude (deleted)"},
 		{"a title does not hide a host's file", []string{"/opt/claude|sh", navra}, "/opt/claude"},
 		{"another navra is a host", []string{"/opt/claude|claude", "/usr/bin/navra|navra,demo", navra}, "/usr/bin/navra"},
+		{"another navra's supervisor", []string{"/opt/claude|claude", "/usr/bin/navra|navra,demo", "/usr/bin/navra|navra," + shim.Word + ",,/usr/bin/navra,navra", navra}, "/usr/bin/navra"},
+		{"the supervisor below what is a launcher", []string{"/opt/claude|claude", "/bin/bash|bash", "/usr/bin/navra (deleted)|navra," + shim.Word, navra}, "/opt/claude"},
 		{"nothing but launchers", []string{"/bin/bash|bash", "/usr/bin/env|env", navra}, ""},
 		{"child of the first process", []string{navra}, ""},
 		{"a parent that cannot be read", []string{"/opt/claude|claude", "?", navra}, ""},

@@ -10,6 +10,10 @@ var launchers = set(
 	"sudo", "doas", "su", "bwrap", "firejail", "docker", "podman", "tini", "dumb-init",
 )
 
+// supervisor is the first argument of the process that a navra starts its upstreams under: where one is a navra too, its host is the
+// navra above that.
+const supervisor = "__shim"
+
 // manyNamed are programs that are what they are called as: by argv[0], or by their first argument.
 var manyNamed = set("busybox", "toybox", "coreutils")
 

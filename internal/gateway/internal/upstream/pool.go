@@ -47,11 +47,12 @@ const (
 	DefaultOwnChildren = 4
 )
 
-// Options are the parts of a Pool; all are required but Changed.
+// Options are the parts of a Pool; all are required but Changed and Supervisor.
 type Options struct {
 	Chokepoint *chokepoint.Chokepoint
 	Specs      []Spec
 	Logger     *slog.Logger
+	Supervisor string                                     // the program that supervises a child, shim.Program(); "" starts children directly
 	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
 }
 
@@ -69,14 +70,15 @@ var errBusy = errors.New("all its processes are busy")
 
 // A Pool holds the connections. Its methods may be called concurrently.
 type Pool struct {
-	by      *chokepoint.Chokepoint
-	specs   map[string]Spec
-	clients map[string]*http.Client // by upstream
-	log     *slog.Logger
-	changed func(string, []mcp.Topic)
-	ctx     context.Context // ends with the pool
-	end     context.CancelFunc
-	work    sync.WaitGroup
+	by         *chokepoint.Chokepoint
+	specs      map[string]Spec
+	clients    map[string]*http.Client // by upstream
+	log        *slog.Logger
+	supervisor string
+	changed    func(string, []mcp.Topic)
+	ctx        context.Context // ends with the pool
+	end        context.CancelFunc
+	work       sync.WaitGroup
 
 	mu    sync.Mutex
 	lanes map[chokepoint.Lane]*lane // guarded by mu
@@ -84,7 +86,7 @@ type Pool struct {
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
 		if s.Children == 0 {

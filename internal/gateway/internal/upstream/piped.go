@@ -24,8 +24,8 @@ const (
 
 var errGone = errors.New("the process ended")
 
-// A child is the wire to a process: one message a line. MCP 2025-11-25 and 2026-07-28, basic/transports §stdio.
-type child struct {
+// A piped is the wire to a process: one message a line. MCP 2025-11-25 and 2026-07-28, basic/transports §stdio.
+type piped struct {
 	conn *conn
 	proc *process
 	in   *os.File // the child's stdin
@@ -47,12 +47,12 @@ type call struct {
 }
 
 // spawn starts the child and what reads from it.
-func spawn(c *conn) (*child, error) {
-	proc, pipes, err := startProcess(c.spec)
+func spawn(c *conn) (*piped, error) {
+	proc, pipes, err := startProcess(c.spec, c.pool.supervisor)
 	if err != nil {
 		return nil, err
 	}
-	w := &child{conn: c, proc: proc, in: pipes.in, turn: make(chan struct{}, 1), stderr: &ring{}, gone: make(chan struct{}), pending: map[string]*call{}}
+	w := &piped{conn: c, proc: proc, in: pipes.in, turn: make(chan struct{}, 1), stderr: &ring{}, gone: make(chan struct{}), pending: map[string]*call{}}
 	c.pool.work.Go(func() { w.stderr.drain(pipes.err) })
 	c.pool.work.Go(func() {
 		w.read(pipes.out)
@@ -71,17 +71,17 @@ func spawn(c *conn) (*child, error) {
 	return w, nil
 }
 
-func (w *child) over() <-chan struct{} { return w.gone }
-func (w *child) pid() int              { return w.proc.pid }
-func (w *child) about() string         { return w.stderr.tail() }
-func (w *child) greeted(mcp.Version)   {}
+func (w *piped) over() <-chan struct{} { return w.gone }
+func (w *piped) pid() int              { return w.proc.pid }
+func (w *piped) about() string         { return w.stderr.tail() }
+func (w *piped) greeted(mcp.Version)   {}
 
-func (w *child) tell(ctx context.Context, c chokepoint.Cleared) error {
+func (w *piped) tell(ctx context.Context, c chokepoint.Cleared) error {
 	_, err := w.write(ctx, c.Bytes(w.conn.version()))
 	return err
 }
 
-func (w *child) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared chokepoint.Cleared, yield func(chokepoint.FromUpstream) bool) {
+func (w *piped) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared chokepoint.Cleared, yield func(chokepoint.FromUpstream) bool) {
 	c := &call{m: m, progress: make(chan chokepoint.FromUpstream, progressRoom), last: make(chan chokepoint.FromUpstream, 1)}
 	id := cleared.ID.String()
 	if !w.register(id, c) {
@@ -130,7 +130,7 @@ func (c *call) flush(yield func(chokepoint.FromUpstream) bool) {
 	}
 }
 
-func (w *child) register(id string, c *call) bool {
+func (w *piped) register(id string, c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pending == nil {
@@ -140,20 +140,20 @@ func (w *child) register(id string, c *call) bool {
 	return true
 }
 
-func (w *child) forget(id string) {
+func (w *piped) forget(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pending, id)
 }
 
-func (w *child) find(id jsonrpc.ID) *call {
+func (w *piped) find(id jsonrpc.ID) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending[id.String()]
 }
 
 // write sends one line. sent reports whether any byte may have left. A child that does not read is given up after writeLimit.
-func (w *child) write(ctx context.Context, body []byte) (sent bool, err error) {
+func (w *piped) write(ctx context.Context, body []byte) (sent bool, err error) {
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
@@ -174,7 +174,7 @@ func (w *child) write(ctx context.Context, body []byte) (sent bool, err error) {
 }
 
 // read takes messages from the child until it ends.
-func (w *child) read(out io.Reader) {
+func (w *piped) read(out io.Reader) {
 	r := bufio.NewReaderSize(out, 64<<10)
 	for {
 		line, size, err := readLine(r)
@@ -205,7 +205,7 @@ func readLine(r *bufio.Reader) (line []byte, size int64, err error) {
 }
 
 // take gives one line to whom it belongs.
-func (w *child) take(line []byte, size int64) {
+func (w *piped) take(line []byte, size int64) {
 	m, repaired, fault := jsonrpc.ParseUpstream(line)
 	if size > maxLine+1 {
 		w.fail(fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
@@ -238,7 +238,7 @@ func (w *child) take(line []byte, size int64) {
 
 // fail ends the call whose answer cannot be read. Where it cannot be told whose it was, the line is skipped as noise: servers print
 // banners; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.
-func (w *child) fail(fault *jsonrpc.Fault, err error, long bool) {
+func (w *piped) fail(fault *jsonrpc.Fault, err error, long bool) {
 	var c *call
 	var id string
 	if fault != nil && !fault.ID.IsZero() {
@@ -266,7 +266,7 @@ func (w *child) fail(fault *jsonrpc.Fault, err error, long bool) {
 }
 
 // finish gives a call its last element, once.
-func (w *child) finish(id string, c *call, f chokepoint.FromUpstream) {
+func (w *piped) finish(id string, c *call, f chokepoint.FromUpstream) {
 	w.forget(id)
 	select {
 	case c.last <- f:
@@ -275,7 +275,7 @@ func (w *child) finish(id string, c *call, f chokepoint.FromUpstream) {
 }
 
 // end fails everything that still waits: what was read before was delivered.
-func (w *child) end() {
+func (w *piped) end() {
 	w.mu.Lock()
 	waiting := w.pending
 	w.pending = nil
@@ -291,13 +291,13 @@ func (w *child) end() {
 }
 
 // kill gives the child up.
-func (w *child) kill(why string) {
+func (w *piped) kill(why string) {
 	w.conn.pool.log.Warn("upstream is ended", "upstream", w.conn.spec.Name, "why", why)
-	w.proc.kill()
+	w.proc.Kill()
 }
 
 // stop ends the child's process group.
-func (w *child) stop(how ending) {
+func (w *piped) stop(how ending) {
 	w.in.Close()
 	w.proc.stop(how, w.conn.pool.ctx.Done())
 }
