@@ -241,7 +241,7 @@ func TestMembers(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	u, err := parseStat("42 (a) b) S 7 42 42 0 -1 4194560 100 0 0 0 150 50 3 2 20 0 9 0 1000 123456 256 18446744073709551615 1 1\n")
-	if err != nil || u.parent != 7 || u.cpu != 2050*time.Millisecond || u.rss == 0 {
+	if err != nil || u.parent != 7 || u.cpu != 2*time.Second || u.ended != 50*time.Millisecond || u.rss == 0 {
 		t.Errorf("parseStat = %+v, %v", u, err)
 	}
 	if _, err := parseStat("42 (a"); err == nil {

@@ -29,7 +29,7 @@ func (p *copyBuffers) Put(b []byte) { p.Pool.Put(&b) }
 
 // newReverseProxy hands HTTP on and looks into nothing: the floor of what any HTTP gateway in Go costs.
 func newReverseProxy(to *url.URL) http.Handler {
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: to.Scheme, Host: to.Host}) },
 		Transport: floorTransport(),
 		BufferPool: &copyBuffers{sync.Pool{New: func() any {
@@ -37,6 +37,15 @@ func newReverseProxy(to *url.URL) http.Handler {
 			return &b
 		}}},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Else the server closes the request's body when the answer begins, and where that is before the transport has read
+		// the body's end, the transport drops the connection in the middle of the answer.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})
 }
 
 // A relay reads each body whole, parses it as JSON, encodes it anew and sends that on, in both directions: the least that

@@ -116,7 +116,8 @@ func (t *tail) String() string {
 // A used is what a process has used so far.
 type used struct {
 	parent int
-	cpu    time.Duration // user and system, of its ended children too
+	cpu    time.Duration // user and system
+	ended  time.Duration // the same of its children that have ended
 	rss    int64         // bytes, now
 }
 
@@ -142,11 +143,13 @@ func parseStat(line string) (used, error) {
 	for k := 1; k < len(n); k++ { // f[0] is the state, field 3
 		n[k], _ = strconv.ParseInt(f[k], 10, 64)
 	}
-	ticks := n[11] + n[12] + n[13] + n[14]
-	return used{parent: int(n[1]), cpu: time.Duration(ticks) * tick, rss: n[21] * int64(os.Getpagesize())}, nil
+	return used{
+		parent: int(n[1]), cpu: time.Duration(n[11]+n[12]) * tick, ended: time.Duration(n[13]+n[14]) * tick,
+		rss: n[21] * int64(os.Getpagesize()),
+	}, nil
 }
 
-// usageBelow sums what the descendants of a process have used.
+// usageBelow sums what the descendants of a process have used, those that have ended included.
 func usageBelow(pid int) (used, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -159,11 +162,11 @@ func usageBelow(pid int) (used, error) {
 			all[id] = u
 		}
 	}
-	var sum used
+	sum := used{cpu: all[pid].ended}
 	for id, u := range all {
 		for up := u.parent; id != pid && up != 0; up = all[up].parent {
 			if up == pid {
-				sum.cpu += u.cpu
+				sum.cpu += u.cpu + u.ended
 				sum.rss += u.rss
 				break
 			}

@@ -17,6 +17,9 @@ import (
 // answerPatience is how long a client waits for one answer before it is lost.
 const answerPatience = 30 * time.Second
 
+// maxChildren is how many children of one upstream navra starts for one principal.
+const maxChildren = 4
+
 // A rig holds the processes that are measured.
 type rig struct {
 	options
@@ -88,6 +91,9 @@ func (r *rig) openNavra(ctx context.Context, t target, echoURL string) (target, 
 	r.navra, t.token = n, n.token
 	if !n.http {
 		t.upstream, t.child = nil, true
+		if r.era == stateful && r.conns > maxChildren {
+			fmt.Fprintf(os.Stderr, "note: navra gives each stateful session a child of its own and a principal at most %d: with -conns %d this measures how fast children start. Use -conns %d, -era stateless, or -upstream http\n", maxChildren, r.conns, maxChildren)
+		}
 	}
 	t.process, err = r.start(ctx, t.name, r.bin, "serve", "--config", n.config)
 	return t, err
