@@ -70,11 +70,12 @@ type report struct {
 	Era      string        `json:"era"`
 	Conns    int           `json:"conns"`
 	Time     time.Duration `json:"time_ns"`
+	Load     [2]string     `json:"load_average"` // of the minute before the run and of its last one; the rig itself makes about 2
 	Rows     []*row        `json:"rows"`
 }
 
 func newReport(r *rig) *report {
-	rep := &report{Machine: machine(), Era: r.era, Conns: r.conns, Time: r.time}
+	rep := &report{Machine: machine(), Era: r.era, Conns: r.conns, Time: r.time, Load: [2]string{loadAverage()}}
 	if r.navra != nil {
 		rep.Navra, rep.Upstream, rep.Store = r.commit, "stdio", fileSystem(r.dir)
 		if r.navra.http {
@@ -104,6 +105,7 @@ func (rep *report) add(target string, size int, s sample) {
 
 // summarise orders the rows by size and target and computes what is derived.
 func (rep *report) summarise(targets []target, sizes []int) {
+	rep.Load[1] = loadAverage()
 	var rows []*row
 	for _, size := range sizes {
 		base := rep.row("reverseproxy", size)
@@ -161,7 +163,7 @@ func spreadOf(v []float64) float64 {
 }
 
 func (rep *report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s\n", rep.Machine)
+	fmt.Fprintf(w, "%s, load average %s before and %s after\n", rep.Machine, rep.Load[0], rep.Load[1])
 	if rep.Navra != "" {
 		fmt.Fprintf(w, "navra %s, upstream over %s, database on %s\n", rep.Navra, rep.Upstream, rep.Store)
 	}
@@ -198,6 +200,16 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%s/%s, %d cores, %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), model, runtime.Version())
+}
+
+// loadAverage is that of the last minute.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
 }
 
 // fileSystem names the type of file system that holds dir: on tmpfs, durable means nothing.
