@@ -1,6 +1,8 @@
-# make run   builds navra and plays a guarded conversation (STAY=1 keeps serving)
-# make test  runs every test with the race detector; installs what the tests need
-.PHONY: build run test check fuzz bench conformance clean
+# make run    builds navra and plays a guarded conversation (STAY=1 keeps serving, UPSTREAM="CMD ARGS" guards that server)
+# make test   runs every test with the race detector; installs what the tests need
+# make bench  measures navra beside the floors of any gateway, see docs/benchmarks.md; BENCHFLAGS="-conns 1 -sizes 200"
+# make conformance  runs the official suite through navra
+.PHONY: build run test check fuzz bench microbench conformance clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/navra ./cmd/navra
@@ -18,6 +20,9 @@ fuzz:
 	./check fuzz 60s
 
 bench:
+	cd bench && go run . $(BENCHFLAGS)
+
+microbench:
 	go test -run '^$$' -bench . -benchmem ./internal/...
 
 conformance:

@@ -1,0 +1,3 @@
+module navra/bench
+
+go 1.26.0
