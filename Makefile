@@ -8,7 +8,7 @@ build:
 	CGO_ENABLED=0 go build -trimpath -o bin/navra ./cmd/navra
 
 run: build
-	./bin/navra demo $(if $(STAY),--stay)
+	./bin/navra demo $(if $(STAY),--stay) $(if $(UPSTREAM),-- $(UPSTREAM))
 
 test:
 	go test -race -count=1 -timeout 15m ./...

@@ -16,15 +16,18 @@ import (
 	"navra/internal/blackbox"
 	"navra/internal/config"
 	"navra/internal/demo"
+	"navra/internal/jsonrpc"
 	"navra/internal/store/sqlite"
 )
 
 func demoCmd(s std) *cobra.Command {
 	var stay bool
 	c := &cobra.Command{
-		Use: "demo", Short: "Play a guarded conversation on this machine, with made-up servers", Example: "  navra demo\n  navra demo --stay", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), s, stay) },
+		Use: "demo [flags] [-- COMMAND [ARG]...]", Short: "Play a guarded conversation on this machine, with made-up servers, or show a server of yours behind navra",
+		Example: "  navra demo\n  navra demo --stay\n  navra demo --stay -- npx -y @modelcontextprotocol/server-filesystem .",
+		RunE:    func(cmd *cobra.Command, argv []string) error { return runDemo(cmd.Context(), s, stay, argv) },
 	}
+	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVar(&stay, "stay", false, "keep serving afterwards, until interrupted")
 	c.AddCommand(&cobra.Command{
 		Use: "server KIND", Short: "Run one of the demo's servers over stdio: " + strings.Join(demo.Kinds, ", "), Example: "  navra demo server notes", Args: cobra.ExactArgs(1),
@@ -63,7 +66,33 @@ func demoAddr() string {
 	return usual
 }
 
-func runDemo(ctx context.Context, s std, stay bool) error {
+// ownConfig is the configuration of the person's own server: %[1]s is the folder it runs in, %[2]s the address, %[3]s its command.
+const ownConfig = `# One server behind navra, which keeps the names of its tools.
+listen: %[2]s
+auth: {tokens: true}
+store: navra.db
+upstreams:
+  server: {command: %[3]s, cwd: %[1]q, prefix: none}
+principals: {ann: {roles: [local-default]}}
+`
+
+// demoText is the configuration of the play, or of the server that argv starts.
+func demoText(self string, argv []string) ([]byte, error) {
+	if len(argv) == 0 {
+		return fmt.Appendf(nil, demoConfig, self, demoAddr()), nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("working folder: %w", err)
+	}
+	var words []jsonrpc.Raw
+	for _, arg := range argv {
+		words = append(words, jsonrpc.Quote(arg)) // text in JSON is text in YAML
+	}
+	return fmt.Appendf(nil, ownConfig, dir, demoAddr(), jsonrpc.Array(words...)), nil
+}
+
+func runDemo(ctx context.Context, s std, stay bool, argv []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("navra's own path: %w", err)
@@ -73,7 +102,11 @@ func runDemo(ctx context.Context, s std, stay bool) error {
 		return err
 	}
 	path := filepath.Join(dir, "navra.yaml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, demoConfig, self, demoAddr()), 0o600); err != nil {
+	text, err := demoText(self, argv)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
 	f, err := config.Load(path)
@@ -101,7 +134,7 @@ func runDemo(ctx context.Context, s std, stay bool) error {
 	case a := <-addr:
 		err = playDemo(ctx, s, p.Store, demo.Stage{
 			URL: "http://" + a + "/mcp", Tokens: tokens, Out: s.out, Stdio: []string{self, "stdio", "--config", path}, StdioEnv: os.Environ(),
-		}, stay)
+		}, stay, len(argv) > 0)
 	}
 	if err == nil && stay {
 		<-ctx.Done()
@@ -128,14 +161,19 @@ func demoTokens(ctx context.Context, path string) (map[string]string, error) {
 	return out, nil
 }
 
-func playDemo(ctx context.Context, s std, path string, stage demo.Stage, stay bool) error {
+func playDemo(ctx context.Context, s std, path string, stage demo.Stage, stay, own bool) error {
 	db, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	stage.Recorded = func(principal string) (verdict, at, reason string, err error) { return lastCall(ctx, db, principal) }
-	if err := demo.Play(ctx, stage); err != nil {
+	if own {
+		err = demo.Show(ctx, stage, "ann")
+	} else {
+		err = demo.Play(ctx, stage)
+	}
+	if err != nil {
 		return err
 	}
 	rep, err := db.Verify(ctx)
@@ -148,6 +186,8 @@ func playDemo(ctx context.Context, s std, path string, stage demo.Stage, stay bo
 	fmt.Fprintf(s.out, "\nThe blackbox is whole: %d entries, none edited, removed or inserted. See them:\n  navra blackbox list --store %s\n", rep.Entries, path)
 	if stay {
 		fmt.Fprintf(s.out, "\nConnect a real client while this runs, such as Claude Code:\n  claude mcp add --transport http navra %s --header \"Authorization: Bearer %s\"\n", stage.URL, stage.Tokens["ann"])
+	} else if own {
+		fmt.Fprintf(s.out, "\nKeep it serving with --stay (STAY=1 for make run), or put navra before the server in your client's configuration with navra wrap.\n")
 	} else {
 		fmt.Fprintf(s.out, "\nConnect a real client: put navra before your own server, such as\n  claude mcp add files -- navra wrap -- npx -y @modelcontextprotocol/server-filesystem .\n")
 	}

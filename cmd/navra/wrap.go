@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,16 +17,11 @@ import (
 	"navra/internal/auth/local"
 	"navra/internal/catalogue"
 	"navra/internal/chokepoint"
+	"navra/internal/config"
 	"navra/internal/gateway"
 	"navra/internal/ifc"
 	"navra/internal/policy"
 	"navra/internal/transport/stdio"
-)
-
-// The upstream's time-outs where nobody says.
-const (
-	defaultConnect = 30 * time.Second
-	defaultCall    = 5 * time.Minute
 )
 
 func wrapCmd(s std) *cobra.Command {
@@ -81,7 +75,7 @@ func wrapPlan(argv []string, name, store string, clean bool) (plan, error) {
 			Name: name, Bare: true, Folder: dir, Kept: kept(name, argv, dir),
 			Label: ifc.Level{Integrity: ifc.Untrusted, Confidentiality: ifc.Sensitive},
 		}},
-		Specs:      []gateway.Spec{{Name: name, Command: argv, Env: env, Dir: dir, Connect: defaultConnect, Call: defaultCall}},
+		Specs:      []gateway.Spec{{Name: name, Command: argv, Env: env, Dir: dir, Connect: config.DefaultConnect, Call: config.DefaultCall, CallMax: config.DefaultCallMax}},
 		Principals: auth.Directory{"local": {policy.LocalDefault}},
 		Policy:     localPolicy(),
 	}, nil
