@@ -1,8 +1,9 @@
 # make run    builds navra and plays a guarded conversation (STAY=1 keeps serving, UPSTREAM="CMD ARGS" guards that server)
 # make test   runs every test with the race detector; installs what the tests need
 # make bench  measures navra beside the floors of any gateway, see docs/benchmarks.md; BENCHFLAGS="-conns 1 -sizes 200"
+# make soak   400 HTTP, 80 WebSocket and 20 stdio clients at once; make test does it with a tenth
 # make conformance  runs the official suite through navra
-.PHONY: build run test check fuzz bench microbench conformance clean
+.PHONY: build run test check fuzz bench microbench soak conformance clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/navra ./cmd/navra
@@ -24,6 +25,9 @@ bench:
 
 microbench:
 	go test -run '^$$' -bench . -benchmem ./internal/...
+
+soak:
+	NAVRA_SOAK=full go test -count=1 -timeout 20m -run Soak -v ./test/e2e
 
 conformance:
 	test/conformance/run

@@ -61,7 +61,7 @@ type Gateway struct {
 	active atomic.Int64 // requests being handled
 
 	mu        sync.Mutex
-	flights   map[flight]context.CancelCauseFunc // requests in flight, by session; guarded by mu
+	flights   map[flight]*running // requests in flight, by session; guarded by mu
 	conns     map[string]mcp.Version             // negotiated over connections; guarded by mu
 	listeners map[*listener]struct{}             // guarded by mu
 }
@@ -70,7 +70,7 @@ type Gateway struct {
 func New(o Options) *Gateway {
 	g := &Gateway{
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
-		flights: map[flight]context.CancelCauseFunc{}, conns: map[string]mcp.Version{}, listeners: map[*listener]struct{}{},
+		flights: map[flight]*running{}, conns: map[string]mcp.Version{}, listeners: map[*listener]struct{}{},
 	}
 	g.upstreams = upstream.New(upstream.Options{
 		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,
@@ -83,8 +83,8 @@ func New(o Options) *Gateway {
 func (g *Gateway) Drain(ctx context.Context) {
 	g.idle(ctx)
 	g.mu.Lock()
-	for _, cancel := range g.flights {
-		cancel(chokepoint.ErrShutdown)
+	for _, r := range g.flights {
+		r.cancel(chokepoint.ErrShutdown)
 	}
 	g.mu.Unlock()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -111,8 +111,8 @@ func (g *Gateway) idle(ctx context.Context) {
 // Stop cancels what is in flight and ends all upstreams. It returns when they are gone.
 func (g *Gateway) Stop() {
 	g.mu.Lock()
-	for _, cancel := range g.flights {
-		cancel(chokepoint.ErrShutdown)
+	for _, r := range g.flights {
+		r.cancel(chokepoint.ErrShutdown)
 	}
 	g.mu.Unlock()
 	g.upstreams.Close()
@@ -136,13 +136,31 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	}
 	g.active.Add(1)
 	defer g.active.Add(-1)
-	ctx, done := g.track(ctx, &from)
-	defer done()
+	ctx, done, end := g.track(ctx, &from)
+	defer end()
 	registered()
 	if from.Refused == nil && in.Fault == nil {
 		g.prepare(ctx, from)
 	}
-	return g.cross(ctx, from, out)
+	return g.cross(ctx, from, landing{out, done})
+}
+
+// A landing takes a request out of flight before its answer is sent: who has the answer may use the id again.
+type landing struct {
+	mcp.Sink
+	landed func()
+}
+
+func (l landing) Send(m jsonrpc.Message) error {
+	if m.Method == "" {
+		l.landed()
+	}
+	return l.Sink.Send(m)
+}
+
+func (l landing) Refuse(status int, m jsonrpc.Message) error {
+	l.landed()
+	return l.Sink.Refuse(status, m)
 }
 
 // cross is the path of every request.
@@ -215,12 +233,16 @@ func (g *Gateway) notice(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 	}
 	raw, _ := from.In.Msg.Params.Get("requestId")
 	if id, ok := jsonrpc.IDOf(raw); ok {
+		key := flight{place(from), id}
 		g.mu.Lock()
-		cancel := g.flights[flight{place(from), id}]
-		g.mu.Unlock()
-		if cancel != nil {
-			cancel(chokepoint.ErrCancelled)
+		r := g.flights[key]
+		if r != nil && !r.firm {
+			r.cancel(chokepoint.ErrCancelled)
+			if from.In.Transport != mcp.HTTP {
+				delete(g.flights, key) // its client hears no more of it, and may use the id again
+			}
 		}
+		g.mu.Unlock()
 	}
 	return nil
 }

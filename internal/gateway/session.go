@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"navra/internal/auth"
@@ -24,6 +25,12 @@ type flight struct {
 	id    jsonrpc.ID
 }
 
+// A running is a request in flight.
+type running struct {
+	cancel context.CancelCauseFunc
+	firm   bool // its client cannot cancel it; a shutdown can
+}
+
 // place is where a client's ids are unique; "" where each request is a space of its own.
 func place(from chokepoint.Peer) string {
 	if from.In.Conn != "" {
@@ -32,32 +39,32 @@ func place(from chokepoint.Peer) string {
 	return from.Session
 }
 
-// track registers a request, so that it can be cancelled. An id that is in flight already is refused.
-func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (context.Context, func()) {
+// track registers a request, so that it can be cancelled. An id that is in flight already is refused. done takes it out of flight, end
+// also ends its context.
+func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (_ context.Context, done, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	key := flight{place(*from), from.In.Msg.ID}
+	nothing := func() {}
 	if from.In.Fault != nil || key.place == "" || from.Refused != nil {
-		return ctx, func() { cancel(nil) }
+		return ctx, nothing, func() { cancel(nil) }
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, twice := g.flights[key]; twice {
 		from.Refused = &mcp.Refused{Status: http.StatusBadRequest, Err: jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: a request with this id is still in flight"}}
-		return ctx, func() { cancel(nil) }
+		return ctx, nothing, func() { cancel(nil) }
 	}
-	stop := cancel
-	if from.In.Msg.Method == mcp.Initialize {
-		stop = func(cause error) { // a client cannot cancel it; a shutdown can
-			if cause != chokepoint.ErrCancelled {
-				cancel(cause)
-			}
-		}
-	}
-	g.flights[key] = stop
-	return ctx, func() {
+	this := &running{cancel, from.In.Msg.Method == mcp.Initialize}
+	g.flights[key] = this
+	done = sync.OnceFunc(func() {
 		g.mu.Lock()
-		delete(g.flights, key)
-		g.mu.Unlock()
+		defer g.mu.Unlock()
+		if g.flights[key] == this { // and not that of a later request, after this one was cancelled
+			delete(g.flights, key)
+		}
+	})
+	return ctx, done, func() {
+		done()
 		cancel(nil)
 	}
 }
@@ -159,9 +166,9 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 	}
 	g.mu.Lock()
 	delete(g.conns, in.Conn)
-	for key, cancel := range g.flights {
-		if key.place == from.Session {
-			cancel(chokepoint.ErrCancelled)
+	for key, r := range g.flights {
+		if key.place == from.Session && !r.firm {
+			r.cancel(chokepoint.ErrCancelled)
 		}
 	}
 	for l := range g.listeners {
