@@ -108,8 +108,8 @@ var homes = map[string][]string{
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
 	"navra/internal/transport/websocket":  {"cmd/navra"},
-	"github.com/coder/websocket":          {"internal/transport/websocket"},
-	"github.com/coder/websocket.Dial":     {},
+	"github.com/coder/websocket":          {"internal/transport/websocket", upstreamPkg},
+	"github.com/coder/websocket.Dial":     {upstreamPkg},
 }
 
 // methods names the methods that only some packages may call; they are found by name alone.

@@ -105,7 +105,7 @@ func (r *reader) url(n *yaml.Node, at string) string {
 	u, err := url.Parse(s)
 	switch {
 	case !ok:
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+	case err != nil || !slices.Contains([]string{"http", "https", "ws", "wss"}, u.Scheme) || u.Host == "":
 		r.fault(n, at, "want an address such as https://mcp.example/mcp")
 	case u.User != nil:
 		r.fault(n, at, "a user and password in the address are not taken; use headers, such as Authorization: \"Bearer ${env:TOKEN}\"")

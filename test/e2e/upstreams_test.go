@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-var fixtureListens = regexp.MustCompile(`listens on (http://\S+)`)
+var fixtureListens = regexp.MustCompile(`listens on (\w+://\S+)`)
 
 // endpoint runs the fixture over HTTP and returns its URL and what ends it.
 func (s *setup) endpoint(addr string, args ...string) (url string, end func()) {
@@ -76,15 +76,17 @@ func cells() []cell {
 			return fmt.Sprintf("command: [%q, %s]", fixtureBin, quoted(append(args, "-era", era)))
 		}
 	}
-	http := func(era string) func(*setup, ...string) string {
+	http := func(era string, more ...string) func(*setup, ...string) string {
 		return func(s *setup, args ...string) string {
-			url, _ := s.endpoint("127.0.0.1:0", append(args, "-era", era)...)
+			url, _ := s.endpoint("127.0.0.1:0", append(append(args, "-era", era), more...)...)
 			return fmt.Sprintf("url: %q", url)
 		}
 	}
 	return []cell{
 		{"stdio stateful", stdio("stateful")}, {"stdio stateless", stdio("stateless")}, {"stdio silent", stdio("silent")}, {"stdio exits", stdio("exits")},
 		{"http stateful", http("stateful")}, {"http stateless", http("stateless")},
+		{"sse", http("stateful", "-wire", "sse")}, {"websocket stateful", http("stateful", "-wire", "ws")}, {"websocket stateless", http("stateless", "-wire", "ws")},
+		{"websocket silent", http("silent", "-wire", "ws")},
 	}
 }
 

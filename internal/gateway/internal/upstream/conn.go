@@ -39,12 +39,22 @@ type wire interface {
 	pid() int // of a child; 0 for none
 }
 
+// A way is how a connection is opened.
+type way uint8
+
+const (
+	probing     way = iota // both eras
+	withoutTest            // the stateful era alone: a probe has ended the child
+	overFeed               // HTTP+SSE, which is older than any probe
+)
+
 // A conn is an open connection to one upstream. Its methods may be called concurrently.
 type conn struct {
 	pool *Pool
 	lane chokepoint.Lane
 	spec Spec
 	wire wire
+	wait time.Duration // how long a probe may go unanswered; 0: as long as the greeting may take
 
 	agreed     atomic.Pointer[mcp.Version]
 	visit      atomic.Pointer[chokepoint.Visit] // that opened it; nil before
@@ -54,12 +64,20 @@ type conn struct {
 }
 
 // dial starts what the lane's upstream is reached by.
-func (p *Pool) dial(e *lane) (c *conn, err error) {
+func (p *Pool) dial(ctx context.Context, e *lane, w way) (c *conn, err error) {
 	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom)}
-	if e.spec.URL == nil {
+	client := p.clients[e.spec.Name]
+	switch {
+	case e.spec.URL == nil:
+		c.wait = silence
 		c.wire, err = spawn(c)
-	} else {
-		c.wire = openHTTP(c, p.clients[e.spec.Name])
+	case e.spec.URL.Scheme == "ws" || e.spec.URL.Scheme == "wss":
+		c.wait = silence
+		c.wire, err = openSocket(ctx, c, client)
+	case w == overFeed:
+		c.wire, err = openFeed(ctx, c, client)
+	default:
+		c.wire = openHTTP(c, client)
 	}
 	if err != nil {
 		return nil, err
@@ -91,10 +109,10 @@ func (c *conn) speak(v mcp.Version) { c.agreed.Store(&v) }
 var errProbed = errors.New("it ended when it was asked for its versions")
 
 // greet opens MCP, in the era that the upstream spoke last, or else the newest first.
-func (c *conn) greet(ctx context.Context, v *chokepoint.Visit, probe bool) error {
+func (c *conn) greet(ctx context.Context, v *chokepoint.Visit, w way) error {
 	ways := []func(context.Context, *chokepoint.Visit) error{c.discover, c.initialize}
 	switch {
-	case !probe:
+	case w != probing:
 		ways = ways[1:]
 	case v.Known().Stateful():
 		ways[0], ways[1] = ways[1], ways[0]
@@ -123,8 +141,8 @@ func (c *conn) discover(ctx context.Context, v *chokepoint.Visit) error {
 		return err
 	}
 	wait, stop := ctx, context.CancelFunc(func() {})
-	if c.spec.URL == nil {
-		wait, stop = context.WithTimeoutCause(ctx, silence, errSilent)
+	if c.wait > 0 {
+		wait, stop = context.WithTimeoutCause(ctx, c.wait, errSilent)
 	}
 	defer stop()
 	err = v.Learn(ctx, c.ask(wait, m))

@@ -95,12 +95,12 @@ func (w *web) sessionID() string {
 }
 
 // request makes a request with what belongs to this hop, and nothing of the client's.
-func (w *web) request(ctx context.Context, method string, body []byte, head http.Header) (*http.Request, error) {
+func (w *web) request(ctx context.Context, method, to string, body []byte, head http.Header) (*http.Request, error) {
 	var content io.Reader
 	if body != nil {
 		content = bytes.NewReader(body)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, w.conn.spec.URL.String(), content)
+	r, err := http.NewRequestWithContext(ctx, method, to, content)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +122,13 @@ func (w *web) request(ctx context.Context, method string, body []byte, head http
 
 // post sends a message. outcome says what is known of it where err is not nil.
 func (w *web) post(ctx context.Context, body []byte, head http.Header) (resp *http.Response, outcome chokepoint.Outcome, err error) {
+	return w.postTo(ctx, w.conn.spec.URL.String(), body, head)
+}
+
+func (w *web) postTo(ctx context.Context, to string, body []byte, head http.Header) (resp *http.Response, outcome chokepoint.Outcome, err error) {
 	var left atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { left.Store(true) }})
-	r, err := w.request(ctx, http.MethodPost, body, head)
+	r, err := w.request(ctx, http.MethodPost, to, body, head)
 	if err != nil {
 		return nil, chokepoint.NotSent, err
 	}
@@ -369,7 +373,7 @@ func readAll(body io.Reader, told int64) ([]byte, error) {
 
 // get opens a stream: that of what the upstream pushes, or one that broke off, from the event after last on.
 func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
-	r, err := w.request(ctx, http.MethodGet, nil, nil)
+	r, err := w.request(ctx, http.MethodGet, w.conn.spec.URL.String(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -444,7 +448,7 @@ func (w *web) stop(how ending) {
 	g := graces[how]
 	ctx, stop := context.WithTimeout(context.Background(), g.eof+g.term)
 	defer stop()
-	if r, err := w.request(ctx, http.MethodDelete, nil, nil); err == nil {
+	if r, err := w.request(ctx, http.MethodDelete, w.conn.spec.URL.String(), nil, nil); err == nil {
 		if resp, err := w.client.Do(r); err == nil { // one that knows no DELETE ends it by itself
 			resp.Body.Close()
 		}

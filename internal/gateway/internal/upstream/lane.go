@@ -126,11 +126,12 @@ func (e *lane) settled(err error) {
 func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, e.spec.Connect, fmt.Errorf("it did not answer within %s", e.spec.Connect))
 	defer stop()
-	c, v, err := p.dialAndGreet(ctx, e, true)
-	if errors.Is(err, errProbed) { // some servers of the stateful era end on what they do not expect
-		c, v, err = p.dialAndGreet(ctx, e, false)
-	}
+	c, v, err := p.reach(ctx, e)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		p.log.Log(ctx, seriousness(ctx), "upstream did not start", "upstream", e.spec.Name, "err", err)
 		return nil, err
 	}
 	c.visit.Store(v)
@@ -149,20 +150,32 @@ func seriousness(ctx context.Context) slog.Level {
 	return slog.LevelWarn
 }
 
+// reach opens a connection in one way after the other.
+func (p *Pool) reach(ctx context.Context, e *lane) (*conn, *chokepoint.Visit, error) {
+	c, v, err := p.dialAndGreet(ctx, e, probing)
+	switch {
+	case errors.Is(err, errProbed): // some servers of the stateful era end on what they do not expect
+		return p.dialAndGreet(ctx, e, withoutTest)
+	case isFeed(err) && e.spec.URL != nil:
+		if c, v, err := p.dialAndGreet(ctx, e, overFeed); err == nil {
+			return c, v, nil
+		}
+	}
+	return c, v, err
+}
+
 // dialAndGreet makes a connection and opens MCP on it.
-func (p *Pool) dialAndGreet(ctx context.Context, e *lane, probe bool) (*conn, *chokepoint.Visit, error) {
-	c, err := p.dial(e)
+func (p *Pool) dialAndGreet(ctx context.Context, e *lane, w way) (*conn, *chokepoint.Visit, error) {
+	c, err := p.dial(ctx, e, w)
 	if err != nil {
-		p.log.Warn("upstream did not start", "upstream", e.spec.Name, "err", err)
 		return nil, nil, err
 	}
 	v := p.by.Visit(e.key)
-	if err := c.greet(ctx, v, probe); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
+	if err := c.greet(ctx, v, w); err != nil {
 		c.stop(gently)
-		p.log.Log(ctx, seriousness(ctx), "upstream did not start", "upstream", e.spec.Name, "err", err, "stderr", p.by.Redact(c.wire.about()))
+		if said := c.wire.about(); said != "" {
+			p.log.Log(ctx, seriousness(ctx), "upstream printed", "upstream", e.spec.Name, "stderr", p.by.Redact(said))
+		}
 		return nil, nil, err
 	}
 	return c, v, nil
