@@ -1,6 +1,7 @@
 package chokepoint
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"navra/internal/auth"
@@ -143,6 +144,11 @@ func (p *Chokepoint) Unsolicited(lane Lane, msg jsonrpc.Message) FromUpstream {
 
 // Last reports whether f is the one last thing that comes back for its cause.
 func (f FromUpstream) Last() bool { return f.kind == answer || f.kind == failure }
+
+// Unwell reports whether f says that the upstream, rather than the call, is at fault: it is not there, or does not answer in time.
+func (f FromUpstream) Unwell() bool {
+	return f.kind == failure && (errors.Is(f.err, ErrDeadline) || errors.Is(f.err, ErrUnavailable))
+}
 
 // A Released is a message that may go to the client. Drop is set where nothing is to be sent: it was recorded and ends here.
 type Released struct {

@@ -165,6 +165,10 @@ func (x *exchange) converse(ctx context.Context, step string, patience time.Dura
 				x.begin()
 			}
 		case <-x.tick():
+			if x.r.Method == http.MethodGet && !x.still() {
+				x.lost() // the stream ends, and a new one is refused
+				continue
+			}
 			x.send([]byte(":\n\n"))
 		case err := <-done:
 			if x.comments != nil {
@@ -173,6 +177,12 @@ func (x *exchange) converse(ctx context.Context, step string, patience time.Dura
 			return err
 		}
 	}
+}
+
+// still reports whether the credential with which a stream was opened proves the same principal yet.
+func (x *exchange) still() bool {
+	who, err := x.door.Authenticate(x.r)
+	return err == nil && who.Same(x.who)
 }
 
 // call runs f, and makes an error of a panic.

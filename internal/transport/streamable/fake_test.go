@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	listen  func(ctx context.Context, in mcp.Inbound, push mcp.Sink) error
 	release chan struct{} // lets "hold" go on
+	revoked atomic.Bool   // of the credential
 
 	mu    sync.Mutex
 	seen  []mcp.Inbound
@@ -157,10 +159,13 @@ func (f *fake) Close(_ context.Context, _ auth.Principal, in mcp.Inbound) error 
 	return &mcp.HTTPError{Status: http.StatusNotFound, Msg: jsonrpc.Message{Error: &refusal}}
 }
 
-// guard proves who has the token.
-type guard struct{}
+// guard proves who has the token, as long as it is not revoked.
+type guard struct{ revoked *atomic.Bool }
 
-func (guard) Authenticate(r *http.Request) (auth.Principal, error) {
+func (g guard) Authenticate(r *http.Request) (auth.Principal, error) {
+	if g.revoked != nil && g.revoked.Load() {
+		return auth.Principal{}, auth.ErrBadCredential
+	}
 	switch token := r.Header.Get("Authorization"); token {
 	case "Bearer good":
 		return auth.Directory{}.Prove("agent", "token", "token"), nil
@@ -178,7 +183,7 @@ func (guard) Authenticate(r *http.Request) (auth.Principal, error) {
 
 func options(f *fake) Options {
 	return Options{
-		Base: context.Background(), Handler: f, Auth: guard{}, Logger: slog.New(slog.DiscardHandler), Loopback: true, MaxMessage: 1000,
+		Base: context.Background(), Handler: f, Auth: guard{&f.revoked}, Logger: slog.New(slog.DiscardHandler), Loopback: true, MaxMessage: 1000,
 		AllowedOrigins: []string{"https://App.example", "https://app.example:8443"}, AllowedHosts: []string{"Gateway.example"},
 		Challenge: `Bearer resource_metadata="https://gateway.example/.well-known/oauth-protected-resource"`,
 	}

@@ -338,6 +338,26 @@ func TestListen(t *testing.T) {
 	}
 }
 
+func TestListenEndsWithTheCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{listen: func(ctx context.Context, in mcp.Inbound, _ mcp.Sink) error {
+			in.Registered()
+			<-ctx.Done()
+			return nil
+		}}
+		g := start(t, f)
+		_, _, body := g.get(t, request("GET", "", stateful))
+		if got := block(t, body); got != ":\n\n" {
+			t.Fatalf("read %q", got)
+		}
+		f.revoked.Store(true)
+		began := time.Now()
+		if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 || time.Since(began) > commentEvery {
+			t.Errorf("after the credential was revoked: %q, %v after %v; want the end of the stream", rest, err, time.Since(began))
+		}
+	})
+}
+
 func TestListenEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

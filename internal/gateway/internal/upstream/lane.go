@@ -29,6 +29,8 @@ type lane struct {
 	used  atomic.Int64
 	last  atomic.Int64 // unix nanoseconds
 
+	breaker breaker
+
 	mu       sync.Mutex
 	now      *opening // nil before the first start; guarded by mu
 	failures int      // in a row; guarded by mu

@@ -116,7 +116,7 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 		}
 		ctx, progressed, stop := patient(ctx, p.specs[c.Lane.Upstream()])
 		defer stop()
-		conn, release, err := p.connect(ctx, c.Lane)
+		e, conn, err := p.connect(ctx, c.Lane)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -124,9 +124,16 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		defer release()
+		defer e.leave()
+		if err := e.breaker.enter(time.Now()); err != nil {
+			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
 		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
 			progressed()
+			if f.Last() {
+				e.breaker.note(f.Unwell(), time.Now())
+			}
 			return yield(f)
 		})
 	}
@@ -249,14 +256,17 @@ func (p *Pool) Close() {
 	}
 }
 
-// connect returns the lane's open connection, starting it where need be, and marks it in use until release.
-func (p *Pool) connect(ctx context.Context, l chokepoint.Lane) (c *conn, release func(), err error) {
+// connect returns the lane and its open connection, starting it where need be. The lane is in use until leave, unless there is an error.
+func (p *Pool) connect(ctx context.Context, l chokepoint.Lane) (*lane, *conn, error) {
 	deadline := time.Now().Add(busyWait)
 	for {
 		e := p.lane(l, true)
 		if e != nil {
 			c, err := p.open(ctx, e)
-			return c, func() { e.leave() }, err
+			if err != nil {
+				e.leave()
+			}
+			return e, c, err
 		}
 		select {
 		case <-ctx.Done():
@@ -271,7 +281,7 @@ func (p *Pool) connect(ctx context.Context, l chokepoint.Lane) (c *conn, release
 	}
 }
 
-// open waits for the lane's connection. The lane is in use from here on, also where it fails.
+// open waits for the lane's connection.
 func (p *Pool) open(ctx context.Context, e *lane) (*conn, error) {
 	for try := 0; ; try++ {
 		opening := p.start(e)
