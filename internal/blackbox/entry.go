@@ -70,3 +70,10 @@ type Entry struct {
 	Payloads  []Payload
 	Prev      [32]byte
 }
+
+// A Checkpoint fixes the log at a size: whoever has one can show whether the log was changed below it.
+type Checkpoint struct {
+	Size     Seq        // entries that it covers
+	Note     []byte     // a signed note, C2SP tlog-checkpoint
+	Frontier [][32]byte // the compact range of the tree at that size, from which the next root is computed
+}

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"navra/internal/auth"
@@ -62,4 +63,22 @@ type Store interface {
 	TokenByHash(context.Context, [32]byte) (auth.Token, error) // or ErrNotFound
 	Tokens(context.Context) ([]auth.Token, error)
 	RevokeToken(ctx context.Context, id string, at time.Time) error // or ErrNotFound
+}
+
+// A Log is read by those who verify, prove and show what was committed, while others commit. Its methods may be called concurrently.
+type Log interface {
+	// Rows yields the entries from a number on, in order, with what their payloads hold. It holds no lock and no transaction for
+	// long: entries that are committed meanwhile are yielded too. An error ends the sequence.
+	Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error]
+	// Leaves yields the hashes of the entries from a number on, in order, as Rows does.
+	Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error]
+	// Head returns the newest entry's number and hash; zero where there is none.
+	Head(ctx context.Context) (Receipt, error)
+
+	// Checkpoints returns all, smallest first. AddCheckpoint adds one; that of a size that has one is dropped without an error.
+	Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error)
+	AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error
+
+	// DropPayloads removes payloads and their salts of entries below a number, at most limit of them, oldest first, and reports how many.
+	DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error)
 }
