@@ -92,7 +92,7 @@ var homes = map[string][]string{
 	"unsafe":                              {},
 	"syscall":                             {upstreamPkg, shimPkg, "cmd/navra"},
 	"golang.org/x/sys/unix":               {},
-	"encoding/json":                       {"internal/ifc", "internal/blackbox", "internal/store/sqlite", "cmd/navra", demoPkg},
+	"encoding/json":                       {"internal/ifc", "internal/store/sqlite", "cmd/navra", demoPkg},
 	"navra/internal/auth.Self":            {"internal/chokepoint"},
 	"github.com/ncruces/go-sqlite3":       {"internal/store/sqlite"},
 	"modernc.org/sqlite":                  {"internal/store/sqlite"},

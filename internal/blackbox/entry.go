@@ -47,16 +47,19 @@ type Entry struct {
 	Ref       string // 80 random bits, what a denied client is told
 	Cause     Seq    // an answer's request; an upstream's message's request
 	Principal string
+	Actor     string // who acts for the principal, where a credential says so
 	Auth      string // how it was authenticated
 	Role      string // that permitted
 	Session   string // digest of the session's id, or the connection
 	Scope     string
 	Transport string
+	Era       string // stateful or stateless
 	Version   string // the MCP revision towards the client, or the upstream for own messages
 	Upstream  string
 	Method    string // RPC method
 	Target    string // canonical tool or prompt name, URI
 	RequestID string // the client's, as JSON
+	Trace     string // W3C trace id
 	Verdict   string // allow, ask, deny
 	Stage     string // what decided: name, resolve, filter, content, flow, record
 	Reason    string
@@ -66,6 +69,7 @@ type Entry struct {
 	Before    string  // label of the scope
 	After     string
 	Policy    string  // digest, hex
+	Approval  string  // the reference of the approval that let it pass
 	Durations []Count // microseconds per stage
 	Payloads  []Payload
 	Prev      [32]byte
