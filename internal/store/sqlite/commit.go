@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"navra/internal/blackbox"
 	"navra/internal/ifc"
 	"navra/internal/scope"
 	"navra/internal/store"
@@ -17,98 +16,29 @@ import (
 var _ store.Store = (*DB)(nil)
 
 // Commit implements store.Store.
-func (db *DB) Commit(ctx context.Context, c store.Commit) (r store.Receipt, err error) {
-	err = db.tx(ctx, func(tx *sql.Tx) error {
-		entry, raise := c.Entry, c.Raise
-		if c.Scope != "" {
-			s, err := readScope(ctx, tx, c.Scope)
-			if err != nil {
-				return err
-			}
-			if c.Judge != nil {
-				entry, raise = c.Judge(s)
-			} else if s.Version != c.IfScope {
-				return store.ErrStale
-			}
-			if err := db.raise(ctx, tx, s, raise, entry.Time); err != nil {
-				return err
-			}
-		} else if c.Judge != nil {
-			entry, _ = c.Judge(scope.Scope{Label: ifc.Bottom()})
-		}
-		r, err = db.append(ctx, tx, entry)
-		return err
-	})
-	if err != nil {
-		return store.Receipt{}, fmt.Errorf("commit: %w", err)
+func (db *DB) Commit(ctx context.Context, c store.Commit) (store.Receipt, error) {
+	if db.group == nil {
+		return store.Receipt{}, errReadOnly
 	}
-	return r, nil
+	return db.group.Commit(ctx, c)
 }
 
-// append writes an entry at the head of the chain. The write lock is held: nobody else has the same head.
-func (db *DB) append(ctx context.Context, tx *sql.Tx, e blackbox.Entry) (store.Receipt, error) {
-	var hash []byte
-	err := tx.QueryRowContext(ctx, "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").Scan(&e.Seq, &hash)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return store.Receipt{}, err
-	}
-	if err == nil && copy(e.Prev[:], hash) != len(e.Prev) {
-		return store.Receipt{}, fmt.Errorf("entry %d has no whole hash", e.Seq)
-	}
-	e.Seq++
-	if e.Time.IsZero() {
-		e.Time = db.now()
-	}
-	body := e.Encode()
-	r := store.Receipt{Seq: e.Seq, Hash: blackbox.Hash(body)}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO entries (seq, body, hash) VALUES (?, ?, ?)", e.Seq, body, r.Hash[:]); err != nil {
-		return store.Receipt{}, err
-	}
-	for _, p := range e.Payloads {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO payloads (seq, name, stored, stored_salt, whole_salt) VALUES (?, ?, ?, ?, ?)",
-			e.Seq, p.Name, orEmpty(p.Stored), p.StoredSalt, p.WholeSalt); err != nil {
-			return store.Receipt{}, err
-		}
-	}
-	return r, nil
-}
+var errReadOnly = errors.New("the store was opened to be read only")
 
-func orEmpty(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
-}
+const scopeQuery = "SELECT version, label, used FROM scopes WHERE id = ?"
 
-// raise joins a label into a scope and notes its use. The version grows if the label does.
-func (db *DB) raise(ctx context.Context, tx *sql.Tx, s scope.Scope, l ifc.Label, at time.Time) error {
-	if at.IsZero() {
-		at = db.now()
-	}
-	if s.Label.Covers(l) {
-		_, err := tx.ExecContext(ctx, "UPDATE scopes SET used = max(used, ?) WHERE id = ?", at.UnixMicro(), s.ID)
-		return err
-	}
-	text, err := s.Label.Join(l).MarshalText()
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, "UPDATE scopes SET used = max(used, ?), label = ?, version = version + 1 WHERE id = ?", at.UnixMicro(), string(text), s.ID)
-	return err
-}
-
-func readScope(ctx context.Context, q queryer, id scope.ID) (scope.Scope, error) {
-	s := scope.Scope{ID: id}
+func scanScope(id scope.ID, row interface{ Scan(...any) error }) (u store.Used, err error) {
+	u.ID = id
 	var text string
-	err := q.QueryRowContext(ctx, "SELECT version, label FROM scopes WHERE id = ?", id).Scan(&s.Version, &text)
-	if errors.Is(err, sql.ErrNoRows) {
-		return s, fmt.Errorf("scope %q: %w", id, store.ErrNotFound)
+	var used int64
+	if err := row.Scan(&u.Version, &text, &used); errors.Is(err, sql.ErrNoRows) {
+		return u, store.ErrNotFound
+	} else if err != nil {
+		return u, err
 	}
-	if err != nil {
-		return s, err
-	}
-	_ = s.Label.UnmarshalText([]byte(text)) // a damaged label is the top
-	return s, nil
+	u.At = time.UnixMicro(used)
+	_ = u.Label.UnmarshalText([]byte(text)) // a damaged label is the top
+	return u, nil
 }
 
 // Scope implements store.Store. A scope that is there and has not ended is only read.
@@ -116,36 +46,41 @@ func (db *DB) Scope(ctx context.Context, o scope.Opening) (scope.Scope, error) {
 	if o.ID == "" {
 		return scope.Scope{}, errors.New("scope without an id")
 	}
-	oldest := db.now().Add(-scope.IdleLimit).UnixMicro()
-	fresh := func(q queryer) (scope.Scope, bool, error) {
-		var used int64
-		err := q.QueryRowContext(ctx, "SELECT used FROM scopes WHERE id = ?", o.ID).Scan(&used)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && used < oldest && !o.Lasting {
+	oldest := db.now().Add(-scope.IdleLimit)
+	fresh := func(u store.Used, err error) (scope.Scope, bool, error) {
+		if errors.Is(err, store.ErrNotFound) || err == nil && u.At.Before(oldest) && !o.Lasting {
 			return scope.Scope{}, false, nil
-		} else if err != nil {
-			return scope.Scope{}, false, err
 		}
-		s, err := readScope(ctx, q, o.ID)
-		return s, true, err
+		return u.Scope, err == nil, err
 	}
-	s, ok, err := fresh(db.read)
+	s, ok, err := fresh(db.scope(ctx, o.ID))
 	if err != nil || ok {
 		return s, err
 	}
 	err = db.tx(ctx, func(tx *sql.Tx) error {
-		if s, ok, err = fresh(tx); err != nil || ok {
+		u, err := scanScope(o.ID, tx.QueryRowContext(ctx, scopeQuery, o.ID))
+		if s, ok, err = fresh(u, err); err != nil || ok {
 			return err // another process was first
 		}
-		s, err = db.begin(ctx, tx, o, oldest)
+		s, err = db.begin(ctx, tx, o, oldest.UnixMicro())
 		return err
 	})
 	return s, err
 }
 
+// scope reads a scope as it was committed last.
+func (db *DB) scope(ctx context.Context, id scope.ID) (store.Used, error) {
+	q, err := db.prepared(ctx, scopeQuery)
+	if err != nil {
+		return store.Used{}, err
+	}
+	return scanScope(id, q.QueryRowContext(ctx, id))
+}
+
 // begin makes a scope, or starts one that has ended anew: under a version that it never had.
 func (db *DB) begin(ctx context.Context, tx *sql.Tx, o scope.Opening, oldest int64) (scope.Scope, error) {
 	s := scope.Scope{ID: o.ID, Label: ifc.Bottom(), Version: 1}
-	if old, err := readScope(ctx, tx, o.ID); err == nil {
+	if old, err := scanScope(o.ID, tx.QueryRowContext(ctx, scopeQuery, o.ID)); err == nil {
 		s.Version = old.Version + 1
 	} else if !errors.Is(err, store.ErrNotFound) {
 		return s, err
@@ -189,7 +124,11 @@ func inherited(ctx context.Context, tx *sql.Tx, o scope.Opening, oldest int64) (
 
 // Placeholders implements store.Store.
 func (db *DB) Placeholders(ctx context.Context, id scope.ID) ([]scope.Placeholder, error) {
-	rows, err := db.read.QueryContext(ctx, "SELECT kind, n, principal, tag, box, objects FROM placeholders WHERE scope = ? ORDER BY kind, n", id)
+	q, err := db.prepared(ctx, "SELECT kind, n, principal, tag, box, objects FROM placeholders WHERE scope = ? ORDER BY kind, n")
+	if err != nil {
+		return nil, fmt.Errorf("placeholders: %w", err)
+	}
+	rows, err := q.QueryContext(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("placeholders: %w", err)
 	}

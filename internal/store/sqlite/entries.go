@@ -8,86 +8,117 @@ import (
 	"iter"
 
 	"navra/internal/blackbox"
+	"navra/internal/store"
 )
 
-// batch is how many entries are read at a time, so that a long verification holds no read transaction open for long.
-const batch = 512
+var (
+	_ store.Store = (*DB)(nil)
+	_ store.Log   = (*DB)(nil)
+)
 
-// Rows yields the entries from number from on, in order, with what their payloads hold. An error ends the sequence.
+// page is how many entries are read at a time, so that a long verification holds no read transaction open for long.
+const page = 1024
+
+// Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return func(yield func(blackbox.Row, error) bool) {
-		for {
-			rows, err := db.rows(ctx, from)
-			if err != nil {
-				yield(blackbox.Row{}, fmt.Errorf("entries: %w", err))
+	return pages(from, func(from blackbox.Seq) ([]blackbox.Row, error) { return db.rows(ctx, from) }, func(r blackbox.Row) blackbox.Seq { return r.Seq })
+}
+
+// Leaves implements store.Log.
+func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
+	return func(yield func([32]byte, error) bool) {
+		for r, err := range pages(from, func(from blackbox.Seq) ([]blackbox.Row, error) { return db.leaves(ctx, from) }, func(r blackbox.Row) blackbox.Seq { return r.Seq }) {
+			if !yield(r.Hash, err) {
 				return
 			}
-			for _, r := range rows {
+		}
+	}
+}
+
+// pages yields what read gives, page after page, until one is not full.
+func pages[T any](from blackbox.Seq, read func(blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			list, err := read(from)
+			if err != nil {
+				var none T
+				yield(none, fmt.Errorf("entries: %w", err))
+				return
+			}
+			for _, r := range list {
 				if !yield(r, nil) {
 					return
 				}
-				from = r.Seq + 1
+				from = seq(r) + 1
 			}
-			if len(rows) < batch {
+			if len(list) < page {
 				return
 			}
 		}
 	}
 }
 
-// rows reads one batch. Entries and payloads are read in one transaction, so that they belong together.
 func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, err error) {
-	tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	q, err := db.prepared(ctx, "SELECT seq, body, hash, payloads FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, ignoreDone(tx.Rollback())) }()
-	rows, err := tx.QueryContext(ctx, "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?", from, batch)
+	rows, err := q.QueryContext(ctx, from, page)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	at := map[blackbox.Seq]int{}
 	for rows.Next() {
 		var r blackbox.Row
-		var hash []byte
-		if err := rows.Scan(&r.Seq, &r.Encoded, &hash); err != nil {
+		var hash, kept []byte
+		if err := rows.Scan(&r.Seq, &r.Encoded, &hash, &kept); err != nil {
 			return nil, err
 		}
 		copy(r.Hash[:], hash)
-		at[r.Seq] = len(out)
+		if r.Payloads, err = decodePayloads(kept); err != nil {
+			r.Payloads = []blackbox.Payload{{Name: err.Error()}} // found by whoever verifies
+		}
 		out = append(out, r)
 	}
-	if err := rows.Err(); err != nil || len(out) == 0 {
-		return nil, err
-	}
-	return out, db.payloads(ctx, tx, out, at)
+	return out, rows.Err()
 }
 
-func (db *DB) payloads(ctx context.Context, tx *sql.Tx, out []blackbox.Row, at map[blackbox.Seq]int) error {
-	rows, err := tx.QueryContext(ctx, "SELECT seq, name, stored, stored_salt, whole_salt FROM payloads WHERE seq BETWEEN ? AND ?", out[0].Seq, out[len(out)-1].Seq)
+func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, err error) {
+	q, err := db.prepared(ctx, "SELECT seq, hash FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?")
 	if err != nil {
-		return err
+		return nil, err
+	}
+	rows, err := q.QueryContext(ctx, from, page)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var seq blackbox.Seq
-		var p blackbox.Payload
-		if err := rows.Scan(&seq, &p.Name, &p.Stored, &p.StoredSalt, &p.WholeSalt); err != nil {
-			return err
+		var r blackbox.Row
+		var hash sql.RawBytes
+		if err := rows.Scan(&r.Seq, &hash); err != nil {
+			return nil, err
 		}
-		if i, ok := at[seq]; ok {
-			out[i].Payloads = append(out[i].Payloads, p)
-		}
+		copy(r.Hash[:], hash)
+		out = append(out, r)
 	}
-	return rows.Err()
+	return out, rows.Err()
 }
 
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil
+// Head implements store.Log.
+func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
+	q, err := db.prepared(ctx, groupStatements[head])
+	if err != nil {
+		return r, err
 	}
-	return err
+	var hash []byte
+	if err := q.QueryRowContext(ctx).Scan(&r.Seq, &hash); errors.Is(err, sql.ErrNoRows) {
+		return store.Receipt{}, nil
+	} else if err != nil {
+		return r, err
+	}
+	copy(r.Hash[:], hash)
+	return r, nil
 }
 
 // Verify checks the whole chain.
@@ -96,7 +127,55 @@ func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
 }
 
 // Last returns the number of the newest entry; 0 for none.
-func (db *DB) Last(ctx context.Context) (n blackbox.Seq, err error) {
-	err = db.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM entries").Scan(&n)
+func (db *DB) Last(ctx context.Context) (blackbox.Seq, error) {
+	r, err := db.Head(ctx)
+	return r.Seq, err
+}
+
+// Checkpoints implements store.Log.
+func (db *DB) Checkpoints(ctx context.Context) (out []blackbox.Checkpoint, err error) {
+	rows, err := db.read.QueryContext(ctx, "SELECT size, note, frontier FROM checkpoints ORDER BY size")
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c blackbox.Checkpoint
+		var frontier []byte
+		if err := rows.Scan(&c.Size, &c.Note, &frontier); err != nil {
+			return nil, fmt.Errorf("checkpoints: %w", err)
+		}
+		for len(frontier) >= 32 {
+			c.Frontier = append(c.Frontier, [32]byte(frontier))
+			frontier = frontier[32:]
+		}
+		out = append(out, c)
+	}
+	return out, rows.Err()
+}
+
+// AddCheckpoint implements store.Log.
+func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
+	var frontier []byte
+	for _, h := range c.Frontier {
+		frontier = append(frontier, h[:]...)
+	}
+	return db.tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO checkpoints (size, note, frontier) VALUES (?, ?, ?) ON CONFLICT (size) DO NOTHING", c.Size, c.Note, frontier)
+		return err
+	})
+}
+
+// DropPayloads implements store.Log.
+func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (n int, err error) {
+	err = db.tx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, "UPDATE entries SET payloads = NULL WHERE seq IN (SELECT seq FROM entries WHERE seq < ? AND payloads IS NOT NULL ORDER BY seq LIMIT ?)", below, limit)
+		if err != nil {
+			return err
+		}
+		dropped, err := r.RowsAffected()
+		n = int(dropped)
+		return err
+	})
 	return n, err
 }

@@ -11,9 +11,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite" // and the database/sql driver "sqlite"
+
+	"navra/internal/store"
 )
 
 // Options vary how a database is opened. The zero value is for use.
@@ -32,6 +35,12 @@ type DB struct {
 	write *sql.DB // one connection: BEGIN IMMEDIATE
 	read  *sql.DB
 	now   func() time.Time
+
+	group   *store.Committer // nil where the file is read only
+	onGroup *groupConn       // of the committer's goroutine
+
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt // on read; guarded by mu
 }
 
 // Open opens the database at path, making it, its folder (0700) and its tables where they are not there. A file that is no
@@ -47,7 +56,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err := prepareFile(abs, o.ReadOnly); err != nil {
 		return nil, err
 	}
-	db := &DB{path: abs, now: o.Now}
+	db := &DB{path: abs, now: o.Now, stmts: map[string]*sql.Stmt{}}
 	if db.write, err = sql.Open("sqlite", dsn(abs, o.ReadOnly, true)); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
@@ -59,8 +68,28 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err := patiently(func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
 	}
+	if !o.ReadOnly {
+		db.group = store.NewCommitter(db.writeGroup)
+	}
 	return db, nil
 }
+
+// prepared returns a statement on the connections that read, prepared once.
+func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if s := db.stmts[query]; s != nil {
+		return s, nil
+	}
+	s, err := db.read.PrepareContext(ctx, query)
+	if err == nil {
+		db.stmts[query] = s
+	}
+	return s, err
+}
+
+// committed is told of each group that was committed, before its members are.
+func (db *DB) committed(store.Receipt) error { return nil }
 
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
 func prepareFile(path string, readOnly bool) error {
@@ -98,26 +127,29 @@ func dsn(path string, readOnly, immediate bool) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: q.Encode()}).String()
 }
 
-// Close closes the database.
-func (db *DB) Close() error { return errors.Join(db.write.Close(), db.read.Close()) }
+// Close writes what waits, and closes the database.
+func (db *DB) Close() error {
+	if db.group != nil {
+		db.group.Close()
+	}
+	return errors.Join(db.write.Close(), db.read.Close())
+}
 
 // schemaVersion is the version of the tables below. A database of a lower one is upgraded, of a higher one refused.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const schema = `
 CREATE TABLE entries (
 	seq INTEGER PRIMARY KEY,
 	body BLOB NOT NULL,
-	hash BLOB NOT NULL
+	hash BLOB NOT NULL,
+	payloads BLOB
 ) STRICT;
-CREATE TABLE payloads (
-	seq INTEGER NOT NULL REFERENCES entries(seq),
-	name TEXT NOT NULL,
-	stored BLOB NOT NULL,
-	stored_salt BLOB NOT NULL,
-	whole_salt BLOB NOT NULL,
-	PRIMARY KEY (seq, name)
-) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints (
+	size INTEGER PRIMARY KEY,
+	note BLOB NOT NULL,
+	frontier BLOB NOT NULL
+) STRICT;
 CREATE TABLE scopes (
 	id TEXT PRIMARY KEY,
 	version INTEGER NOT NULL,
@@ -163,6 +195,9 @@ func (db *DB) migrate(ctx context.Context, readOnly bool) error {
 	}
 	if readOnly {
 		return errors.New("it is not a database of navra's")
+	}
+	if v == 1 {
+		return errors.New("it was written by a navra before the first release, whose entries this one cannot read: keep it for its record, and name another file")
 	}
 	return db.tx(ctx, func(tx *sql.Tx) error {
 		if v, err := db.version(ctx, tx); err != nil || v == schemaVersion {

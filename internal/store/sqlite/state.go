@@ -92,7 +92,11 @@ func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) e
 
 // SessionEnded implements store.Store.
 func (db *DB) SessionEnded(ctx context.Context, nonce string) (ended bool, err error) {
-	err = db.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sessions_ended WHERE nonce = ?)", nonce).Scan(&ended)
+	q, err := db.prepared(ctx, "SELECT EXISTS (SELECT 1 FROM sessions_ended WHERE nonce = ?)")
+	if err != nil {
+		return false, err
+	}
+	err = q.QueryRowContext(ctx, nonce).Scan(&ended)
 	return ended, err
 }
 
@@ -134,7 +138,11 @@ func (db *DB) AddToken(ctx context.Context, t auth.Token) error {
 
 // TokenByHash implements store.Store.
 func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error) {
-	t, err := scanToken(db.read.QueryRowContext(ctx, tokenColumns+" WHERE hash = ?", hash[:]).Scan)
+	q, err := db.prepared(ctx, tokenColumns+" WHERE hash = ?")
+	if err != nil {
+		return auth.Token{}, err
+	}
+	t, err := scanToken(q.QueryRowContext(ctx, hash[:]).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return auth.Token{}, store.ErrNotFound
 	}
