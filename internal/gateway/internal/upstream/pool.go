@@ -125,9 +125,11 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			return
 		}
 		defer release()
+		more := true // wanted; a wire may yield on
 		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
 			progressed()
-			return yield(f)
+			more = more && yield(f)
+			return more
 		})
 	}
 }
