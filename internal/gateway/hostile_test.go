@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -187,5 +188,45 @@ func TestOutcomeIsRecordedWhenTheClientIsGone(t *testing.T) {
 	}
 	if last.Outcome != string(chokepoint.Ran) {
 		t.Errorf("the call's outcome is recorded as %q, want ran", last.Outcome)
+	}
+}
+
+// An upstream that takes neither cancellations nor answers to its own requests must not hold a call beyond its deadline.
+func TestUpstreamThatTakesNothing(t *testing.T) {
+	for name, call := range map[string]func(w http.ResponseWriter, hang <-chan struct{}){
+		"cancellation": func(_ http.ResponseWriter, hang <-chan struct{}) { <-hang },
+		"answers": func(w http.ResponseWriter, hang <-chan struct{}) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			var b strings.Builder
+			for n := range 200 {
+				fmt.Fprintf(&b, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", n)
+			}
+			_, _ = io.WriteString(w, b.String())
+			_ = http.NewResponseController(w).Flush()
+			<-hang
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hang := make(chan struct{})
+			r := newRig(t, hostile{
+				call: func(w http.ResponseWriter, _ *http.Request, _ json.RawMessage) { call(w, hang) },
+				other: func(_ *http.Request, method string) {
+					if method == "" || method == mcp.Cancelled {
+						<-hang
+					}
+				},
+			}, 300*time.Millisecond)
+			t.Cleanup(func() { close(hang) })
+			out, began := &sink{}, time.Now()
+			if err := r.handle(badCall, out); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("a call with 300ms was answered after %s", took)
+			}
+			if len(out.sent) != 1 || out.sent[0].Error == nil || out.sent[0].Error.Code != -32001 {
+				t.Errorf("the client got %+v, want one error -32001", out.sent)
+			}
+		})
 	}
 }

@@ -222,7 +222,7 @@ func (x *exchanging) read(ctx context.Context, resp *http.Response) chokepoint.F
 		if err != nil {
 			return x.broken(ctx, err)
 		}
-		if f, ours := x.take(b); ours {
+		if f, ours := x.take(ctx, b); ours {
 			return f
 		}
 		return x.m.Failed(chokepoint.Ran, fmt.Errorf("%w: it is no answer to the request", chokepoint.ErrBadAnswer))
@@ -309,19 +309,19 @@ func (x *exchanging) events(ctx context.Context, body io.Reader) (f chokepoint.F
 		if len(e.data) == 0 || e.kind != "" && e.kind != "message" {
 			continue
 		}
-		if f, done = x.take(e.data); done {
+		if f, done = x.take(ctx, e.data); done {
 			return f, true, nil
 		}
 	}
 }
 
 // take gives one message to whom it belongs; ours is true for the one that ends the exchange.
-func (x *exchanging) take(b []byte) (f chokepoint.FromUpstream, ours bool) {
+func (x *exchanging) take(ctx context.Context, b []byte) (f chokepoint.FromUpstream, ours bool) {
 	m, repaired, fault := jsonrpc.ParseUpstream(b)
 	switch {
 	case fault != nil && fault.Batch != nil && x.w.conn.version().Batches():
 		for e := range fault.Batch.Elements() {
-			if g, last := x.take(e); last {
+			if g, last := x.take(ctx, e); last {
 				f, ours = g, true
 			}
 		}
@@ -338,7 +338,7 @@ func (x *exchanging) take(b []byte) (f chokepoint.FromUpstream, ours bool) {
 		}
 		return f, false
 	}
-	x.w.conn.hear(m)
+	x.w.conn.hear(ctx, m)
 	return f, false
 }
 
@@ -420,7 +420,7 @@ func (w *web) listen() {
 					wait = min(e.retry, pushAgainMax)
 				}
 				if m, _, fault := jsonrpc.ParseUpstream(e.data); fault == nil && len(e.data) > 0 {
-					w.conn.hear(m)
+					w.conn.hear(ctx, m)
 				}
 			}
 			resp.Body.Close()

@@ -230,6 +230,28 @@ func (p *Pool) retire(e *lane) {
 	})
 }
 
+// goFor runs f in the background and returns when it has ended, or after the time that is spent on waiting for it.
+func (p *Pool) goFor(wait time.Duration, f func()) {
+	p.mu.Lock()
+	if p.ctx.Err() != nil { // Close waits for what was begun before
+		p.mu.Unlock()
+		f()
+		return
+	}
+	ended := make(chan struct{})
+	p.work.Go(func() {
+		defer close(ended)
+		f()
+	})
+	p.mu.Unlock()
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
+}
+
 // Close ends all children, and with them what is still waiting. It returns when they are gone.
 func (p *Pool) Close() {
 	p.end()
