@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,4 +231,37 @@ func TestUpstreamThatTakesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStormOfChangesIsReadOnceASecond(t *testing.T) {
+	var lists atomic.Int64
+	read := make(chan struct{}, 1000)
+	r := newRig(t, hostile{
+		other: func(_ *http.Request, method string) {
+			if method == mcp.ToolsList {
+				lists.Add(1)
+				read <- struct{}{}
+			}
+		},
+		push: func(w http.ResponseWriter, r *http.Request) {
+			for {
+				select {
+				case <-read: // says that they have changed just after each reading
+					for range 5 {
+						event(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+						time.Sleep(10 * time.Millisecond)
+					}
+				case <-r.Context().Done():
+					return
+				}
+			}
+		},
+	}, time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer stop()
+	<-ctx.Done()
+	if n := lists.Load(); n < 2 || n > 4 {
+		t.Errorf("the list was read %d times in 2.5s, want 2 to 4", n)
+	}
+	r.Stop()
 }
