@@ -265,3 +265,34 @@ func TestStormOfChangesIsReadOnceASecond(t *testing.T) {
 	}
 	r.Stop()
 }
+
+func TestTooLargeAnswerIsNotReadAgain(t *testing.T) {
+	var again atomic.Int64
+	r := newRig(t, hostile{
+		call: func(w http.ResponseWriter, _ *http.Request, _ json.RawMessage) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			event(w, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\nid: 1\nretry: 1")
+			for range 17 {
+				fmt.Fprintf(w, "data: %s\n", strings.Repeat("x", 1<<20))
+			}
+		},
+		push: func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Last-Event-ID") != "" {
+				again.Add(1)
+				return
+			}
+			<-r.Context().Done()
+		},
+	}, 20*time.Second)
+	out := &sink{}
+	if err := r.handle(badCall, out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out.sent) != 1 || out.sent[0].Error == nil || out.sent[0].Error.Code != -32002 {
+		t.Errorf("the client got %+v, want one error -32002", out.sent)
+	}
+	if n := again.Load(); n != 0 {
+		t.Errorf("the stream was resumed %d times", n)
+	}
+	r.Stop()
+}

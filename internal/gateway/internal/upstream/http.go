@@ -26,7 +26,9 @@ const (
 	// maxRefusal bounds what is read of an answer that is refused with a status, in bytes.
 	maxRefusal = 64 << 10
 	maxSession = 1 << 10 // bytes of a session id
-	resumes    = 5       // of one answer's stream
+	// maxBelieved is how many bytes are made room for on an upstream's word.
+	maxBelieved = 256 << 10
+	resumes     = 5 // of one answer's stream
 	// A stream that the upstream pushes on is opened again after a while.
 	pushAgain    = time.Second
 	pushAgainMax = time.Minute
@@ -275,7 +277,7 @@ func (x *exchanging) stream(ctx context.Context, body io.Reader) chokepoint.From
 		if done {
 			return f
 		}
-		if err != nil && !errors.Is(err, io.EOF) && ctx.Err() != nil || try >= resumes || x.last == "" || x.w.conn.version().Stateless() {
+		if size := (chokepoint.TooLarge{}); errors.As(err, &size) || err != nil && !errors.Is(err, io.EOF) && ctx.Err() != nil || try >= resumes || x.last == "" || x.w.conn.version().Stateless() {
 			return x.broken(ctx, err)
 		}
 		select {
@@ -359,7 +361,7 @@ func readAll(body io.Reader, told int64) ([]byte, error) {
 	if told > maxMessage {
 		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: told}
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, max(told, 0)+bytes.MinRead))
+	buf := bytes.NewBuffer(make([]byte, 0, min(max(told, 0), maxBelieved)+bytes.MinRead))
 	n, err := buf.ReadFrom(io.LimitReader(body, maxMessage+1))
 	if n > maxMessage {
 		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: n}
