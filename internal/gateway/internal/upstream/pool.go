@@ -59,9 +59,10 @@ type Options struct {
 // At a bound on children the idlest ends; where none is idle, a call waits for busyWait and is then refused. Sessions over HTTP cost
 // the gateway little, and are bounded so that they end at all.
 const (
-	maxSessions = 10_000
-	busyWait    = 5 * time.Second
-	idleLimit   = 30 * time.Minute
+	maxSessions    = 10_000
+	maxOwnSessions = 1000
+	busyWait       = 5 * time.Second
+	idleLimit      = 30 * time.Minute
 	// firstWait is how long, from the first start of a lane on, lists wait for an upstream of which nothing is known.
 	firstWait = 10 * time.Second
 )
@@ -96,7 +97,7 @@ func New(o Options) *Pool {
 			s.OwnChildren = DefaultOwnChildren
 		}
 		if s.URL != nil {
-			s.Children, s.OwnChildren = maxSessions, maxSessions
+			s.Children, s.OwnChildren = maxSessions, maxOwnSessions
 			p.clients[s.Name] = newClient(s)
 		}
 		p.specs[s.Name] = s
