@@ -22,10 +22,11 @@ type Snapshot struct {
 
 // Find returns the item of a topic under its public name or URI.
 //
-// A URI that is in no list belongs to the upstream that has a template for it, if it is one upstream alone.
+// A URI that is in no list belongs to the upstream that has a template for it, if it is one upstream alone; one that is
+// longer than URIs are belongs to nobody.
 func (s *Snapshot) Find(topic mcp.Topic, public string) (Item, bool) {
 	it, ok := s.byPublic[topic][public]
-	if ok || topic != mcp.Resource {
+	if ok || topic != mcp.Resource || len(public) > maxMatched {
 		return it, ok
 	}
 	for _, t := range s.items[mcp.Template] {

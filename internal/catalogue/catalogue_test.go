@@ -1,9 +1,11 @@
 package catalogue
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -128,5 +130,31 @@ func TestListingRoundTrip(t *testing.T) {
 	}
 	if _, err := Decode([]byte("{")); err == nil {
 		t.Error("a damaged listing is read")
+	}
+}
+
+// TestTemplatesAreBounded has an upstream list templates whose expressions would take gigabytes.
+func TestTemplatesAreBounded(t *testing.T) {
+	b, l := NewBook([]*Upstream{{Name: "files"}}, 0), Listing{}
+	for i := range 10_000 {
+		l.Templates = append(l.Templates, new(jsonrpc.Object).Text("uriTemplate", fmt.Sprintf("x%d%s", i, strings.Repeat("{?a*}", 150))).Done())
+	}
+	began := time.Now()
+	b.Install("ann", "files", l)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("Install took %s", took)
+	}
+	sum := 0
+	for _, it := range b.For("ann").Items(mcp.Template) {
+		sum += len(it.Name)
+	}
+	if sum == 0 || sum > maxTemplates {
+		t.Errorf("templates of %d bytes are kept, want at most %d", sum, maxTemplates)
+	}
+	if left := len(b.For("ann").Left); left < 9000 {
+		t.Errorf("%d were left out", left)
+	}
+	if _, ok := b.For("ann").Find(mcp.Resource, "x1"+strings.Repeat("a", maxMatched)); ok {
+		t.Error("a URI longer than those that are matched has an upstream")
 	}
 }

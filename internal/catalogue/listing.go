@@ -67,19 +67,26 @@ func (l Listing) items(u *Upstream, maxName int) (items []Item, left []Left) {
 		key   string
 		defs  []jsonrpc.Raw
 	}{{mcp.Tool, "name", l.Tools}, {mcp.Prompt, "name", l.Prompts}, {mcp.Resource, "uri", l.Resources}, {mcp.Template, "uriTemplate", l.Templates}} {
-		seen := map[string]bool{}
+		seen, room := map[string]bool{}, maxTemplates
 		for _, def := range kind.defs {
 			raw, _ := def.Get(kind.key)
 			name, _ := raw.Text()
-			if why := l.invalid(kind.topic, name, def, seen); why != "" {
+			why := l.invalid(kind.topic, name, def, seen)
+			var template *regexp.Regexp
+			if why == "" && kind.topic == mcp.Template {
+				if room -= len(name); room < 0 {
+					why = fmt.Sprintf("the templates have more than %d bytes together", maxTemplates)
+				} else if template = expansions(name); template == nil {
+					why = "it is no URI template"
+				}
+			}
+			if why != "" {
 				left = append(left, Left{u.Name, name, why})
 				continue
 			}
 			seen[name] = true
-			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def}
+			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def, template: template}
 			switch kind.topic {
-			case mcp.Template:
-				it.template = expansions(name)
 			case mcp.Tool, mcp.Prompt:
 				it.Public = publicName(u, name, maxName)
 				it.Definition = def.With("name", jsonrpc.Quote(it.Public))
@@ -99,8 +106,6 @@ func (l Listing) invalid(topic mcp.Topic, name string, def jsonrpc.Raw, seen map
 		return "its name is given twice"
 	case len(seen) >= maxItems:
 		return fmt.Sprintf("the list has more than %d items", maxItems)
-	case topic == mcp.Template && expansions(name) == nil:
-		return "it is no URI template"
 	case topic != mcp.Tool:
 		return ""
 	}
@@ -115,8 +120,13 @@ func (l Listing) invalid(topic mcp.Topic, name string, def jsonrpc.Raw, seen map
 	return ""
 }
 
-// maxTemplate bounds a URI template, in bytes.
-const maxTemplate = 2 << 10
+// Bounds in bytes on a URI template, on all of an upstream, and on a URI that is matched with them: an expression takes hundreds of bytes
+// for each byte of its template, and time for each of the URI.
+const (
+	maxTemplate  = 1 << 10
+	maxTemplates = 32 << 10
+	maxMatched   = 4 << 10
+)
 
 // expansions returns an expression for all URIs that a template expands to, nil where it is none. RFC 6570.
 func expansions(template string) *regexp.Regexp {

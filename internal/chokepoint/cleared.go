@@ -35,7 +35,10 @@ func (c Cleared) Header(v mcp.Version) http.Header {
 	if it := c.c.x.facts.Item; it.Topic == mcp.Tool {
 		schema, _ := it.Definition.Get("inputSchema")
 		args, _ := c.c.body.Params.Get("arguments")
-		params, _ := mcp.MirroredParams(schema)
+		params, err := mcp.MirroredParams(schema)
+		if err != nil { // the tool was listed by an upstream of the stateful era, where it means nothing
+			params = nil
+		}
 		for _, p := range params {
 			if value, ok := p.Value(args); ok {
 				h[p.Header] = []string{mcp.EncodeHeader(value)}

@@ -174,22 +174,21 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 	} else if err != nil {
 		return err
 	}
+	var lost error                             // why the client hears no more; what comes is judged and recorded all the same
 	for got := range g.route(ctx, out, from) { // progress, and exactly one last: Answer or Failed
 		m, err := g.chokepoint.Release(ctx, got, from)
 		if err != nil {
 			return err
 		}
-		if m.Drop || got.Last() && g.silent(ctx, from) {
+		if m.Drop || lost != nil || got.Last() && g.silent(ctx, from) {
 			continue
 		}
 		if out.Upstream() == chokepoint.Self && from.In.Msg.Method == mcp.Initialize {
 			g.opened(from, reply)
 		}
-		if err := send(reply, m.Status, m.Msg); err != nil {
-			return err
-		}
+		lost = send(reply, m.Status, m.Msg)
 	}
-	return nil
+	return lost
 }
 
 // route sends m to its upstream; what navra answers itself comes back the same way.

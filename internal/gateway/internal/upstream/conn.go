@@ -16,8 +16,9 @@ import (
 const (
 	maxMessage   = 16 << 20 // bytes of one message
 	writeLimit   = 10 * time.Second
-	progressRoom = 64 // progress notifications of one call that wait for a slow client; more are dropped
-	askedRoom    = 16 // requests of the upstream's own that wait for their answer; where there are more, nothing else is read meanwhile
+	cancelWait   = 200 * time.Millisecond // for an upstream to take a cancellation, before the call is given up without
+	progressRoom = 64                     // progress notifications of one call that wait for a slow client; more are dropped
+	askedRoom    = 16                     // requests of the upstream's own that wait for their answer; where there are more, nothing else is read meanwhile
 	// silence is how long an upstream may take to answer a probe before it is greeted as one that knows no probes.
 	silence = 3 * time.Second
 )
@@ -194,8 +195,12 @@ func (c *conn) tell(ctx context.Context, m chokepoint.ToUpstream) error {
 	return c.wire.tell(ctx, cleared)
 }
 
-// cancel tells the upstream that nobody waits for m any more; at once, not behind anything.
+// cancel tells the upstream that nobody waits for m any more; at once, not behind anything. An upstream that does not take it holds nobody up.
 func (c *conn) cancel(ctx context.Context, m chokepoint.ToUpstream) {
+	c.pool.goFor(cancelWait, func() { c.tellCancelled(ctx, m) })
+}
+
+func (c *conn) tellCancelled(ctx context.Context, m chokepoint.ToUpstream) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer stop()
 	note, err := c.pool.by.AdmitCancel(ctx, m)
@@ -207,12 +212,13 @@ func (c *conn) cancel(ctx context.Context, m chokepoint.ToUpstream) {
 	}
 }
 
-// hear takes what the upstream sent unasked.
-func (c *conn) hear(m jsonrpc.Message) {
+// hear takes what the upstream sent unasked, beside something that ends with ctx.
+func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
 	if m.Kind() == jsonrpc.Request {
 		select {
 		case c.asked <- c.pool.by.Unsolicited(c.lane, m): // full: nothing is read before an answer was written
 		case <-c.wire.over():
+		case <-ctx.Done():
 		}
 		return
 	}

@@ -26,7 +26,9 @@ const (
 	// maxRefusal bounds what is read of an answer that is refused with a status, in bytes.
 	maxRefusal = 64 << 10
 	maxSession = 1 << 10 // bytes of a session id
-	resumes    = 5       // of one answer's stream
+	// maxBelieved is how many bytes are made room for on an upstream's word.
+	maxBelieved = 256 << 10
+	resumes     = 5 // of one answer's stream
 	// A stream that the upstream pushes on is opened again after a while.
 	pushAgain    = time.Second
 	pushAgainMax = time.Minute
@@ -226,7 +228,7 @@ func (x *exchanging) read(ctx context.Context, resp *http.Response) chokepoint.F
 		if err != nil {
 			return x.broken(ctx, err)
 		}
-		if f, ours := x.take(b); ours {
+		if f, ours := x.take(ctx, b); ours {
 			return f
 		}
 		return x.m.Failed(chokepoint.Ran, fmt.Errorf("%w: it is no answer to the request", chokepoint.ErrBadAnswer))
@@ -279,7 +281,7 @@ func (x *exchanging) stream(ctx context.Context, body io.Reader) chokepoint.From
 		if done {
 			return f
 		}
-		if err != nil && !errors.Is(err, io.EOF) && ctx.Err() != nil || try >= resumes || x.last == "" || x.w.conn.version().Stateless() {
+		if size := (chokepoint.TooLarge{}); errors.As(err, &size) || err != nil && !errors.Is(err, io.EOF) && ctx.Err() != nil || try >= resumes || x.last == "" || x.w.conn.version().Stateless() {
 			return x.broken(ctx, err)
 		}
 		select {
@@ -313,19 +315,19 @@ func (x *exchanging) events(ctx context.Context, body io.Reader) (f chokepoint.F
 		if len(e.data) == 0 || e.kind != "" && e.kind != "message" {
 			continue
 		}
-		if f, done = x.take(e.data); done {
+		if f, done = x.take(ctx, e.data); done {
 			return f, true, nil
 		}
 	}
 }
 
 // take gives one message to whom it belongs; ours is true for the one that ends the exchange.
-func (x *exchanging) take(b []byte) (f chokepoint.FromUpstream, ours bool) {
+func (x *exchanging) take(ctx context.Context, b []byte) (f chokepoint.FromUpstream, ours bool) {
 	m, repaired, fault := jsonrpc.ParseUpstream(b)
 	switch {
 	case fault != nil && fault.Batch != nil && x.w.conn.version().Batches():
 		for e := range fault.Batch.Elements() {
-			if g, last := x.take(e); last {
+			if g, last := x.take(ctx, e); last {
 				f, ours = g, true
 			}
 		}
@@ -342,7 +344,7 @@ func (x *exchanging) take(b []byte) (f chokepoint.FromUpstream, ours bool) {
 		}
 		return f, false
 	}
-	x.w.conn.hear(m)
+	x.w.conn.hear(ctx, m)
 	return f, false
 }
 
@@ -363,7 +365,7 @@ func readAll(body io.Reader, told int64) ([]byte, error) {
 	if told > maxMessage {
 		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: told}
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, max(told, 0)+bytes.MinRead))
+	buf := bytes.NewBuffer(make([]byte, 0, min(max(told, 0), maxBelieved)+bytes.MinRead))
 	n, err := buf.ReadFrom(io.LimitReader(body, maxMessage+1))
 	if n > maxMessage {
 		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: n}
@@ -424,7 +426,7 @@ func (w *web) listen() {
 					wait = min(e.retry, pushAgainMax)
 				}
 				if m, _, fault := jsonrpc.ParseUpstream(e.data); fault == nil && len(e.data) > 0 {
-					w.conn.hear(m)
+					w.conn.hear(ctx, m)
 				}
 			}
 			resp.Body.Close()

@@ -204,6 +204,9 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 	return err
 }
 
+// rereadAfter is the least time between two readings of the lists.
+const rereadAfter = time.Second
+
 // refresh reads the lists again after the upstream said that one has changed. However often it says so, one reading runs and at most one waits.
 func (p *Pool) refresh(c *conn) {
 	if c.refreshing.Swap(true) {
@@ -213,19 +216,22 @@ func (p *Pool) refresh(c *conn) {
 	p.work.Go(func() {
 		for {
 			c.again.Store(false)
+			began := time.Now()
 			ctx, stop := context.WithTimeout(p.ctx, c.spec.Connect)
 			err := p.readLists(ctx, c, c.visit.Load().Again())
 			stop()
 			if err != nil && c.alive() {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
 			}
-			c.refreshing.Store(false)
-			if !c.again.Load() || !c.alive() || c.refreshing.Swap(true) {
+			select { // a storm of changes is read once a second, and less often where that is much to read
+			case <-time.After(max(rereadAfter, 4*time.Since(began))):
+			case <-c.wire.over():
+				return
+			case <-p.ctx.Done():
 				return
 			}
-			select {
-			case <-time.After(time.Second): // a storm of changes is read once a second
-			case <-p.ctx.Done():
+			c.refreshing.Store(false)
+			if !c.again.Load() || c.refreshing.Swap(true) {
 				return
 			}
 		}

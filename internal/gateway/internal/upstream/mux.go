@@ -141,7 +141,7 @@ func (w *mux) take(line []byte, size int64) {
 		}
 		return
 	}
-	w.conn.hear(m)
+	w.conn.hear(w.conn.pool.ctx, m)
 }
 
 // fail ends the call whose answer cannot be read. Where it cannot be told whose it was, the line is skipped as noise: servers print

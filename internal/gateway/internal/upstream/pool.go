@@ -59,9 +59,10 @@ type Options struct {
 // At a bound on children the idlest ends; where none is idle, a call waits for busyWait and is then refused. Sessions over HTTP cost
 // the gateway little, and are bounded so that they end at all.
 const (
-	maxSessions = 10_000
-	busyWait    = 5 * time.Second
-	idleLimit   = 30 * time.Minute
+	maxSessions    = 10_000
+	maxOwnSessions = 1000
+	busyWait       = 5 * time.Second
+	idleLimit      = 30 * time.Minute
 	// firstWait is how long, from the first start of a lane on, lists wait for an upstream of which nothing is known.
 	firstWait = 10 * time.Second
 )
@@ -96,7 +97,7 @@ func New(o Options) *Pool {
 			s.OwnChildren = DefaultOwnChildren
 		}
 		if s.URL != nil {
-			s.Children, s.OwnChildren = maxSessions, maxSessions
+			s.Children, s.OwnChildren = maxSessions, maxOwnSessions
 			p.clients[s.Name] = newClient(s)
 		}
 		p.specs[s.Name] = s
@@ -129,12 +130,14 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
+		more := true // wanted; a wire may yield on
 		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
 			progressed()
 			if f.Last() {
 				e.breaker.note(f.Unwell(), time.Now())
 			}
-			return yield(f)
+			more = more && yield(f)
+			return more
 		})
 	}
 }
@@ -233,6 +236,28 @@ func (p *Pool) retire(e *lane) {
 		e.stop(gently)
 		p.by.Forget(e.key)
 	})
+}
+
+// goFor runs f in the background and returns when it has ended, or after the time that is spent on waiting for it.
+func (p *Pool) goFor(wait time.Duration, f func()) {
+	p.mu.Lock()
+	if p.ctx.Err() != nil { // Close waits for what was begun before
+		p.mu.Unlock()
+		f()
+		return
+	}
+	ended := make(chan struct{})
+	p.work.Go(func() {
+		defer close(ended)
+		f()
+	})
+	p.mu.Unlock()
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // Close ends all children, and with them what is still waiting. It returns when they are gone.
