@@ -61,9 +61,9 @@ type Gateway struct {
 	active atomic.Int64 // requests being handled
 
 	mu        sync.Mutex
-	flights   map[flight]*running // requests in flight, by session; guarded by mu
-	conns     map[string]mcp.Version             // negotiated over connections; guarded by mu
-	listeners map[*listener]struct{}             // guarded by mu
+	flights   map[flight]*running    // requests in flight, by session; guarded by mu
+	conns     map[string]mcp.Version // negotiated over connections; guarded by mu
+	listeners map[*listener]struct{} // guarded by mu
 }
 
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
