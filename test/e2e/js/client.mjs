@@ -1,6 +1,7 @@
 // Drives an MCP server with the official TypeScript SDKs, for navra's end-to-end tests.
-//   node client.mjs v1|v2 everything|files legacy|modern (URL TOKEN | -- COMMAND ARG...)
-// v1 is @modelcontextprotocol/sdk, v2 is @modelcontextprotocol/client. Prints a line for each check, and
+//   node client.mjs v1|v2 everything|files|both legacy|modern (URL TOKEN | -- COMMAND ARG...)
+// v1 is @modelcontextprotocol/sdk, v2 is @modelcontextprotocol/client. 'both' is server-everything
+// as upstream 'old' and the Go SDK's everything-server as 'new'. Prints a line for each check, and
 // ends with 'N passed, N failed'.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -94,6 +95,50 @@ if (up && kind === 'files') {
     must(!r.isError && r.content[0].text.includes('hello.txt'), r);
     const t = await call('read_text_file', { path: 'hello.txt' });
     must(!t.isError && t.content[0].text.includes('hello from the file'), t);
+  });
+}
+if (up && kind === 'both') {
+  await check('list', async () => {
+    const { tools } = await c.listTools();
+    for (const n of ['old__echo', 'old__get-sum', 'new__test_simple_text']) must(tools.some(t => t.name === n), tools.map(t => t.name));
+  });
+  await check('call old', async () => {
+    const r = await call('old__echo', { message: 'hé "x"\n' });
+    must(!r.isError && r.content[0].text.includes('hé "x"\n'), r);
+  });
+  await check('call new', async () => {
+    const r = await call('new__test_simple_text', {});
+    must(!r.isError && r.content[0].text.includes('simple text response'), r);
+  });
+  await check('resources', async () => {
+    const uris = (await c.listResources()).resources.map(r => r.uri);
+    must(uris.includes('test://static-text'), uris);
+    for (const uri of [uris.find(u => u.startsWith('demo://')), 'test://static-text']) {
+      const { contents } = await c.readResource({ uri });
+      must(contents[0].uri === uri && contents[0].text, contents);
+    }
+  });
+  await check('prompts', async () => {
+    const names = (await c.listPrompts()).prompts.map(p => p.name);
+    for (const name of ['old__simple-prompt', 'new__test_simple_prompt']) {
+      must(names.includes(name), names);
+      const g = await c.getPrompt({ name });
+      must(g.messages[0].content.text.includes('simple prompt'), g);
+    }
+  });
+  await check('progress', async () => {
+    for (const [name, args] of [['old__trigger-long-running-operation', { duration: 1, steps: 4 }], ['new__test_tool_with_progress', {}]]) {
+      const got = [];
+      await call(name, args, { onprogress: p => got.push(p.progress) });
+      must(got.length >= 2, name + ' ' + got);
+    }
+  });
+  await check('unknown', async () => {
+    for (const name of ['old__no-such-tool', 'new__no-such-tool', 'no-such-tool']) {
+      let error;
+      try { await call(name, {}); } catch (e) { error = e; }
+      must(error && error.code === -32602, name + ': got ' + error);
+    }
   });
 }
 if (up) await check('close', async () => { await c.close(); await sleep(50); });
