@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 const (
 	maxLine    = maxMessage // bytes of one message from a child
 	keepOfLong = 4 << 10    // of a longer one, to tell whose answer it was
+	shownNoise = 200        // of a line that is no message, in the log
 )
 
 var errGone = errors.New("the process ended")
@@ -208,11 +210,11 @@ func readLine(r *bufio.Reader) (line []byte, size int64, err error) {
 func (w *piped) take(line []byte, size int64) {
 	m, repaired, fault := jsonrpc.ParseUpstream(line)
 	if size > maxLine+1 {
-		w.fail(fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
+		w.fail(line, fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
 		return
 	}
 	if fault != nil {
-		w.fail(fault, fmt.Errorf("%w: %w", chokepoint.ErrBadAnswer, fault), false)
+		w.fail(line, fault, fmt.Errorf("%w: %w", chokepoint.ErrBadAnswer, fault), false)
 		return
 	}
 	switch {
@@ -237,8 +239,8 @@ func (w *piped) take(line []byte, size int64) {
 }
 
 // fail ends the call whose answer cannot be read. Where it cannot be told whose it was, the line is skipped as noise: servers print
-// banners; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.
-func (w *piped) fail(fault *jsonrpc.Fault, err error, long bool) {
+// banners, of which the first line is logged; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.
+func (w *piped) fail(line []byte, fault *jsonrpc.Fault, err error, long bool) {
 	var c *call
 	var id string
 	if fault != nil && !fault.ID.IsZero() {
@@ -258,7 +260,8 @@ func (w *piped) fail(fault *jsonrpc.Fault, err error, long bool) {
 	}
 	if c == nil {
 		if n := w.noise.Add(1); n == 1 {
-			w.conn.pool.log.Warn("upstream prints lines that are no messages; they are skipped", "upstream", w.conn.spec.Name)
+			first := w.conn.pool.by.Redact(strings.ToValidUTF8(string(line[:min(len(line), keepOfLong)]), "?")) // before it is cut: half a secret is not found
+			w.conn.pool.log.Warn("upstream prints lines that are no messages; they are skipped", "upstream", w.conn.spec.Name, "first", strings.ToValidUTF8(first[:min(len(first), shownNoise)], ""))
 		}
 		return
 	}
@@ -287,6 +290,9 @@ func (w *piped) end() {
 		}
 	}
 	close(w.gone)
+	if n := w.noise.Load(); n > 0 {
+		w.conn.pool.log.Info("upstream printed lines that were no messages", "upstream", w.conn.spec.Name, "lines", n)
+	}
 	w.stop(gently)
 }
 
