@@ -189,7 +189,8 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 	return err
 }
 
-// refresh reads the lists again after the upstream said that one has changed. However often it says so, one reading runs and at most one waits.
+// refresh reads the lists again after the upstream said that one has changed. However often it says so, one reading runs and at most one
+// waits, and they begin a second apart or more.
 func (p *Pool) refresh(c *conn) {
 	if c.refreshing.Swap(true) {
 		c.again.Store(true)
@@ -204,18 +205,23 @@ func (p *Pool) refresh(c *conn) {
 			if err != nil && c.alive() {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
 			}
-			c.refreshing.Store(false)
-			if !c.again.Load() || !c.alive() || c.refreshing.Swap(true) {
+			select {
+			case <-time.After(refreshEvery):
+			case <-c.wire.over():
+				return
+			case <-p.ctx.Done():
 				return
 			}
-			select {
-			case <-time.After(time.Second): // a storm of changes is read once a second
-			case <-p.ctx.Done():
+			c.refreshing.Store(false)
+			if !c.again.Load() || c.refreshing.Swap(true) {
 				return
 			}
 		}
 	})
 }
+
+// refreshEvery is how long after a reading of the lists the next one may begin.
+const refreshEvery = time.Second
 
 // listChanged reports whether a notification says that a list is another now.
 func listChanged(method string) bool {
