@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
@@ -27,9 +28,12 @@ const (
 	maxRefusal = 64 << 10
 	maxSession = 1 << 10 // bytes of a session id
 	resumes    = 5       // of one answer's stream
-	// A stream that the upstream pushes on is opened again after a while.
+	// A stream that the upstream pushes on is opened again after a while, longer each time until one has brought a message or has
+	// lasted. What the upstream asks for counts within the limits.
 	pushAgain    = time.Second
+	pushAgainMin = 100 * time.Millisecond
 	pushAgainMax = time.Minute
+	pushLasted   = 30 * time.Second
 )
 
 var (
@@ -406,7 +410,7 @@ func (w *web) listen() {
 			return
 		}
 		if err == nil {
-			fails = 0
+			began, heard := time.Now(), false
 			s := newEvents(resp.Body, maxMessage)
 			for {
 				e, err := s.next()
@@ -417,17 +421,22 @@ func (w *web) listen() {
 					last = e.id
 				}
 				if e.retry > 0 {
-					wait = min(e.retry, pushAgainMax)
+					wait = max(min(e.retry, pushAgainMax), pushAgainMin)
 				}
 				if m, _, fault := jsonrpc.ParseUpstream(e.data); fault == nil && len(e.data) > 0 {
+					heard = true
 					w.conn.hear(m)
 				}
 			}
 			resp.Body.Close()
+			if heard || time.Since(began) > pushLasted {
+				fails = 0
+			}
 		}
+		pause := min(wait<<min(fails, 10), pushAgainMax)
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(wait<<min(fails, 6), pushAgainMax)):
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		}
 		fails++
 	}
