@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// wire reads what arrived at a fixture that keeps it.
+func wireOf(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestNoiseOfAChild: what a child prints beside the protocol reaches no client. The log has the first line of it, harmless and short, and
+// how many there were; the child is not started again for it.
+func TestNoiseOfAChild(t *testing.T) {
+	s := newSetup(t)
+	c := s.start(navraBin, "wrap", "-v", "--name", "odd", "--", fixtureBin, "odd", "-garbage", "-noise", "\x1b[31m\x07listening with "+awsKey()+" "+strings.Repeat("long ", 2000)).open()
+	for range 3 {
+		if a := c.call("echo", map[string]any{"text": "x"}); a.text() != "x" {
+			t.Errorf("echo: %+v", a)
+		}
+	}
+	c.close()
+	for _, line := range c.raw {
+		if !json.Valid([]byte(line)) || strings.Contains(line, "banner") {
+			t.Errorf("the client sees %q", line)
+		}
+	}
+	log := c.stderr.String()
+	for want, n := range map[string]int{"lines that are no messages": 1, "Demo server banner line 0": 1, "upstream started": 1, "lines that were no messages": 1} {
+		if got := strings.Count(log, want); got != n {
+			t.Errorf("%q stands %d times in the log, want %d", want, got, n)
+		}
+	}
+	if n := regexp.MustCompile(`were no messages" upstream=odd lines=(\d+)`).FindStringSubmatch(log); n == nil || len(n[1]) < 2 {
+		t.Errorf("the log does not say how many lines there were")
+	}
+	quiet := s.start(navraBin, "wrap", "--", fixtureBin, "odd", "-noise", "\x1b[31m\x07listening with "+awsKey()+" "+strings.Repeat("long ", 2000)).open()
+	quiet.call("echo", map[string]any{"text": "x"})
+	quiet.close()
+	log = quiet.stderr.String()
+	if !strings.Contains(log, `\x1b[31m\alistening with [`) || strings.ContainsAny(log, "\x1b\x07") || strings.Contains(log, awsKey()) || strings.Contains(log, strings.Repeat("long ", 100)) {
+		t.Errorf("the log shows the line otherwise than escaped, redacted and short:\n%s", log)
+	}
+}
+
+// TestLineEnds: CR LF is understood from both sides, and never written.
+func TestLineEnds(t *testing.T) {
+	s := newSetup(t)
+	wire := filepath.Join(s.Dir, "wire")
+	c := s.odd("-crlf", "-wire", wire)
+	m := make(chan message, 1)
+	c.waiting["1"] = m
+	c.send(request(1, "initialize", hello) + "\r\n\r")
+	c.await("initialize", m)
+	c.next = 1
+	c.send("\r\n\r\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\r")
+	c.waiting["7"] = m
+	c.send(request(7, "tools/call", map[string]any{"name": "echo", "arguments": map[string]any{"text": "ends\r\n"}}) + "\r")
+	if a := result(t, c.await("echo", m)); a.text() != "ends\r\n" {
+		t.Errorf("echo: %q", a.text())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if out := strings.Join(c.raw, ""); strings.Contains(out, "\r") || len(c.raw) != 2 {
+		t.Errorf("the client got %q", c.raw)
+	}
+	if in := wireOf(t, wire); strings.Contains(in, "\r") || strings.Contains(in, "\n\n") || !strings.HasSuffix(in, "\n") {
+		t.Errorf("the server got %q", in)
+	}
+	if strings.Contains(c.stderr.String(), "no messages") {
+		t.Error("empty lines count as noise")
+	}
+}
+
+// TestSeparatorsInStrings: only LF ends a message, whatever else is a line's end to somebody.
+func TestSeparatorsInStrings(t *testing.T) {
+	const text = "a\u2028b\u2029c\u0085d\v\fe"
+	s := newSetup(t)
+	wire := filepath.Join(s.Dir, "wire")
+	c := s.odd("-as-is", "-wire", wire).open()
+	m := make(chan message, 1)
+	c.waiting["77"] = m
+	c.send(`{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + strings.NewReplacer("\v", `\u000b`, "\f", `\f`).Replace(text) + `"}}}`)
+	if a := result(t, c.await("echo", m)); a.text() != text {
+		t.Errorf("the client got %q", a.text())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.raw[len(c.raw)-1]; !strings.Contains(last, "a\u2028b\u2029c\u0085d") {
+		t.Errorf("the client got %q, altered", last)
+	}
+	if !strings.Contains(wireOf(t, wire), "a\u2028b\u2029c\u0085d") {
+		t.Error("the server got it altered")
+	}
+}
+
+// TestLocaleOfChildren: children write UTF-8 where nobody has said what they shall write.
+func TestLocaleOfChildren(t *testing.T) {
+	s := newSetup(t)
+	config := filepath.Join(s.Dir, "navra.yaml")
+	write(t, config, fmt.Sprintf("store: s.db\nupstreams: {odd: {command: [%q, odd, -env], prefix: none}}\n", fixtureBin))
+	for _, args := range [][]string{{"wrap", "--", fixtureBin, "odd", "-env"}, {"stdio", "--config", config}} {
+		c := s.start(append([]string{"env", "-u", "LANG", navraBin}, args...)...).open()
+		if env := c.call("env", nil).text(); !strings.Contains(env, "LANG=C.UTF-8") {
+			t.Errorf("%s: the child has:\n%s", args[0], env)
+		}
+	}
+}
+
+// TestWhatReachesAnUpstream: what navra sends on is made anew from the one form that was judged, and what it refuses is recorded.
+func TestWhatReachesAnUpstream(t *testing.T) {
+	s := newSetup(t)
+	wire := filepath.Join(s.Dir, "wire")
+	c := s.odd("-wire", wire).open()
+	c.request("tools/list", nil)
+	calls := func() (out []string) {
+		for line := range strings.Lines(wireOf(t, wire)) {
+			if strings.Contains(line, `"tools/call"`) {
+				out = append(out, line)
+			}
+		}
+		return out
+	}
+	for i, tt := range []struct {
+		name, rest string
+		args       string // that arrive; "" where nothing may
+		code       int
+	}{
+		{"absent arguments", `"method":"tools/call","params":{"name":"echo"}`, `"arguments":{}`, 0},
+		{"empty arguments", `"method":"tools/call","params":{"name":"echo","arguments":{}}`, `"arguments":{}`, 0},
+		{"an unknown member", `"method":"tools/call","extra":{"a":1},"params":{"name":"echo","arguments":{"text":"kept"}}`, `"arguments":{"text":"kept"}`, 0},
+		{"a method in another case", `"method":"tools/list","Method":"tools/call","params":{"name":"echo"}`, "", -32600},
+		{"params with a long s", `"method":"tools/list","param` + "\u017f" + `":{"name":"echo"}`, "", -32600},
+		{"an argument twice", `"method":"tools/call","params":{"name":"echo","arguments":{"text":"/srv/ok","text":"/etc/shadow"}}`, "", -32600},
+		{"an argument twice, once escaped", `"method":"tools/call","params":{"name":"echo","arguments":{"text":"/srv/ok","t\u0065xt":"/etc/shadow"}}`, "", -32600},
+		{"a name twice", `"method":"tools/call","params":{"name":"echo","name":"work"}`, "", -32600},
+		{"a deep name twice", `"method":"tools/call","params":{"name":"echo","arguments":{"a":[{"b":{"c":1,"c":2}}]}}`, "", -32600},
+	} {
+		before, id, m := len(calls()), fmt.Sprint(500+i), make(chan message, 1)
+		c.mu.Lock()
+		if c.waiting[id] = m; tt.code != 0 {
+			c.waiting[""] = m // the answer to an invalid request need not have its id
+		}
+		c.mu.Unlock()
+		refusals := len(refusalsOf(s))
+		c.send(`{"jsonrpc":"2.0","id":` + id + `,` + tt.rest + `}`)
+		got := c.await(tt.name, m)
+		if tt.code == 0 {
+			if got.Error != nil {
+				t.Errorf("%s: %+v", tt.name, got.Error)
+			}
+			if now := calls(); len(now) != before+1 || !strings.Contains(now[before], tt.args) || strings.Contains(now[before], "null") || strings.Contains(now[before], "extra") {
+				t.Errorf("%s: the server got %q", tt.name, now[before:])
+			}
+			continue
+		}
+		if got.Error == nil || got.Error.Code != tt.code {
+			t.Errorf("%s: %s %+v, want %d", tt.name, got.Result, got.Error, tt.code)
+		}
+		if now := calls(); len(now) != before {
+			t.Errorf("%s: the server got %q", tt.name, now[before:])
+		}
+		if len(refusalsOf(s)) != refusals+1 {
+			t.Errorf("%s: the refusal is not recorded", tt.name)
+		}
+	}
+	for name, params := range map[string]string{"absent": "", "empty": `,"params":{}`, "null": `,"params":null`} {
+		m := make(chan message, 1)
+		c.mu.Lock()
+		c.waiting[`"list"`] = m
+		c.mu.Unlock()
+		c.send(`{"jsonrpc":"2.0","id":"list","method":"tools/list"` + params + `}`)
+		if got := c.await(name, m); !strings.Contains(string(got.Result), `"echo"`) {
+			t.Errorf("tools/list with %s params: %s %+v", name, got.Result, got.Error)
+		}
+	}
+	if strings.Contains(wireOf(t, wire), `"params":null`) {
+		t.Error("null params were sent on")
+	}
+}
+
+func refusalsOf(s *setup) []recorded {
+	return slices.DeleteFunc(s.entries(), func(e recorded) bool { return e.Verdict != "deny" })
+}
