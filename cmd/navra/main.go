@@ -29,6 +29,7 @@ const (
 
 func main() {
 	shim.Enter()
+	keepInherited()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], std{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()
