@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -408,4 +409,283 @@ func TestStormOfChanges(t *testing.T) {
 	if told < 1 || told > 5 {
 		t.Errorf("the client was told %d times in 3 s", told)
 	}
+}
+
+// publicTools lists the names of the tools that a client sees.
+func publicTools(t testing.TB, m message) (out []string) {
+	t.Helper()
+	var list struct{ Tools []struct{ Name string } }
+	if err := json.Unmarshal(m.Result, &list); err != nil {
+		t.Fatalf("tools/list: %v: %s %+v", err, m.Result, m.Error)
+	}
+	for _, tool := range list.Tools {
+		out = append(out, tool.Name)
+	}
+	return out
+}
+
+// TestAwkwardNames: each tool has one name that hosts take, which leads to it alone and is the same after a restart.
+func TestAwkwardNames(t *testing.T) {
+	legal := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	s := newSetup(t)
+	config := filepath.Join(s.Dir, "navra.yaml")
+	write(t, config, fmt.Sprintf("store: s.db\nifc: {on_violation: observe}\nupstreams: {customer_internal_jira_onprem: {command: [%q, odd, -names]}}\n", fixtureBin))
+	var before []string
+	for range 2 {
+		c := s.start(navraBin, "stdio", "--config", config).open()
+		public := publicTools(t, c.request("tools/list", nil))
+		if before != nil && !slices.Equal(before, public) {
+			t.Errorf("after a restart the names are %q, before they were %q", public, before)
+		}
+		before = public
+		leads := map[string]string{}
+		for _, name := range public {
+			if !legal.MatchString(name) {
+				t.Errorf("%q is no name for a host", name)
+			}
+			to := c.call(name, map[string]any{}).text()
+			if other, twice := leads[to]; twice {
+				t.Errorf("%s and %s both lead to %.40q", name, other, to)
+			}
+			leads[to] = name
+		}
+		for _, name := range []string{"coding.start", "coding_start", "a/b", "a b", "a_b", "名", "字", strings.Repeat("n", 300), strings.Repeat("n", 299) + "m", "a_tool_of_exactly_fifty_characters_in_all_its_name", "navra_verify", "echo"} {
+			if leads["this is "+name] == "" {
+				t.Errorf("nothing leads to %.40q", name)
+			}
+		}
+		if leads["this is "] != "" {
+			t.Error("a tool without a name is shown")
+		}
+		if log := c.stderr.String(); !strings.Contains(log, "definition left out") || !strings.Contains(log, "it has no name") {
+			t.Errorf("the log does not say what is left out:\n%s", log)
+		}
+		c.close()
+	}
+}
+
+// TestSameToolOnTwoUpstreams: a call goes to the upstream that is named; where none is, to the one that stands first, and the log says who is held back.
+func TestSameToolOnTwoUpstreams(t *testing.T) {
+	for prefix, calls := range map[string]map[string]string{
+		"":               {"first__echo": "first", "second__echo": "second"},
+		", prefix: none": {"echo": "first"},
+	} {
+		s := newSetup(t)
+		config, logs := filepath.Join(s.Dir, "navra.yaml"), map[string]string{}
+		text := "store: s.db\nifc: {on_violation: observe}\nupstreams:\n"
+		for _, name := range []string{"first", "second"} {
+			logs[name] = filepath.Join(s.Dir, name+".log")
+			text += fmt.Sprintf("  %s: {command: [%q, odd, -log, %q]%s}\n", name, fixtureBin, logs[name], prefix)
+		}
+		write(t, config, text)
+		c := s.start(navraBin, "stdio", "--config", config).open()
+		public := publicTools(t, c.request("tools/list", nil))
+		n := 0
+		for _, name := range public {
+			if strings.HasSuffix(name, "echo") {
+				n++
+			}
+		}
+		if n != len(calls) {
+			t.Errorf("prefix %q: clients see %q", prefix, public)
+		}
+		for name, to := range calls {
+			nonce := "for " + to + " by " + name
+			if a := c.call(name, map[string]any{"text": nonce}); a.text() != nonce {
+				t.Errorf("%s: %+v", name, a)
+			}
+			for upstream, log := range logs {
+				if reached := strings.Contains(wireOf(t, log), nonce); reached != (upstream == to) {
+					t.Errorf("%s reached %s: %v", name, upstream, reached)
+				}
+			}
+		}
+		if said := strings.Contains(c.stderr.String(), "is taken by first/echo"); said != (prefix != "") {
+			t.Errorf("prefix %q: the log speaks of a collision: %v\n%s", prefix, said, c.stderr)
+		}
+	}
+}
+
+// TestAllPagesAreCallable: what stands on the upstream's second page can be called, over stdio and HTTP; cursors of the upstream's are foreign.
+func TestAllPagesAreCallable(t *testing.T) {
+	for _, c := range cells() {
+		if strings.HasSuffix(c.name, "silent") || strings.HasSuffix(c.name, "exits") {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			s := newSetup(t)
+			log := filepath.Join(s.Dir, "calls.log")
+			w := s.webOn(c.key(s, "odd", "-pages", "-log", log))
+			public := publicTools(t, w.request("tools/list", map[string]any{}))
+			if len(public) != 14 {
+				t.Fatalf("clients see %q", public)
+			}
+			for i, name := range public {
+				if m := w.request("tools/call", map[string]any{"name": name, "arguments": map[string]any{}}); m.Error != nil {
+					t.Errorf("%s: %+v", name, m.Error)
+				}
+				got := slices.DeleteFunc(calledLog(t, log), func(l map[string]any) bool { return l["name"] == "left" }) // who has read the answer may leave
+				if len(got) != i+1 || "odd__"+fmt.Sprint(got[i]["name"]) != name {
+					t.Errorf("%s: the upstream executed %v", name, got)
+				}
+			}
+			for _, method := range []string{"tools/list", "prompts/list", "resources/list", "resources/templates/list"} {
+				for _, cursor := range []any{"page two", "", 7} {
+					if m := w.request(method, map[string]any{"cursor": cursor}); m.Error == nil || m.Error.Code != -32602 {
+						t.Errorf("%s with the cursor %v: %s %+v", method, cursor, m.Result, m.Error)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestDescriptorsOfChildren: a child has its own three streams, and nothing of navra's or of what the host left open to navra.
+func TestDescriptorsOfChildren(t *testing.T) {
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		t.Skip("this system has no /proc")
+	}
+	s := newSetup(t)
+	write(t, filepath.Join(s.Dir, "of the host"), "x")
+	f, err := os.Open(filepath.Join(s.Dir, "of the host"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.Command(navraBin, "wrap", "--", fixtureBin, "odd", "-open-files")
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = s.Dir, s.env(), []*os.File{f}
+	if got := connect(t, cmd).open().call("descriptors", map[string]any{}).text(); got != "" {
+		t.Errorf("the child has open:\n%s", got)
+	}
+}
+
+// TestStderrInTheLog: what a child says on stderr before it fails is shown without its secrets and without control characters.
+func TestStderrInTheLog(t *testing.T) {
+	s := newSetup(t)
+	script := filepath.Join(s.Dir, "server.sh")
+	write(t, script, `printf 'no licence \033[31m\007 for `+awsKey()+`, really' >&2; exit 3`)
+	c := s.start(navraBin, "wrap", "--", "sh", script).open()
+	c.request("tools/list", nil)
+	waitFor(t, "the log to say why", func() bool { return strings.Contains(c.stderr.String(), "no licence") })
+	if log := c.stderr.String(); strings.ContainsAny(log, "\x1b\x07") || strings.Contains(log, awsKey()) || !strings.Contains(log, `\x1b[31m\a for [`) || !strings.Contains(log, "really") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// TestManySessions: sessions that nobody ends cost the gateway neither children nor descriptors, and no request is turned away.
+func TestManySessions(t *testing.T) {
+	const sessions = 1500
+	s := newSetup(t)
+	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
+	first := (&web{t: t, addr: g.Addr}).open()
+	first.call("odd__echo", map[string]any{"text": "x"})
+	running := make(chan message, 1)
+	go func() {
+		running <- first.request("tools/call", map[string]any{"name": "odd__work", "arguments": map[string]any{"steps": 100, "ms": 20}})
+	}()
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for range sessions / 10 {
+				status, head, got := (&web{t: t, addr: g.Addr}).post(request(1, "initialize", hello), nil)
+				if status != 200 || head.Get("Mcp-Session-Id") == "" || len(got) != 1 || got[0].Error != nil {
+					t.Errorf("initialize: %d %+v", status, got)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if a := result(t, <-running); a.text() != "done" {
+		t.Errorf("the call that ran meanwhile: %+v", a)
+	}
+	if n := len(childrenOf(t, g.cmd.Process.Pid)); n > 9 {
+		t.Errorf("navra has %d children", n)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	eventually(t, "the connections are closed", func() bool { return descriptors(t, g.cmd.Process.Pid) < 100 })
+	last := (&web{t: t, addr: g.Addr}).open()
+	if a := last.call("odd__echo", map[string]any{"text": "still"}); a.text() != "still" {
+		t.Errorf("afterwards: %+v", a)
+	}
+	for _, invented := range []string{"invented", strings.Repeat("A", 200), last.session + "A"} {
+		w := &web{t: t, addr: g.Addr, session: invented}
+		for range 2 { // the first makes no session for the second
+			if status, _, _ := w.post(request(1, "ping", nil), nil); status != http.StatusNotFound {
+				t.Errorf("the session %.20q: %d, want 404", invented, status)
+			}
+		}
+	}
+}
+
+// TestWithoutAStream: GET and HEAD where no stream is to be had are refused at once, and nobody is sent to log in.
+func TestWithoutAStream(t *testing.T) {
+	s := newSetup(t)
+	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
+	url := "http://" + g.Addr + "/mcp"
+	for _, tt := range []struct {
+		method string
+		head   http.Header
+	}{
+		{"GET", http.Header{"Accept": {"text/event-stream"}}},
+		{"GET", http.Header{"Accept": {"text/event-stream"}, "Mcp-Protocol-Version": {"2026-07-28"}}},
+		{"HEAD", nil},
+		{"HEAD", http.Header{"Accept": {"text/event-stream"}}},
+		{"PATCH", nil},
+	} {
+		resp, body := ask(t, http.DefaultClient, tt.method, url, tt.head)
+		if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") == "" || resp.Header.Get("WWW-Authenticate") != "" {
+			t.Errorf("%s %v: %d %v %s", tt.method, tt.head, resp.StatusCode, resp.Header, body)
+		}
+	}
+	w := (&web{t: t, addr: g.Addr}).open()
+	req, _ := http.NewRequest("GET", url, nil)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Mcp-Session-Id", w.session)
+	begun := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if h := resp.Header; resp.StatusCode != 200 || h.Get("X-Accel-Buffering") != "no" || !strings.Contains(h.Get("Cache-Control"), "no-cache") || time.Since(begun) > 5*time.Second {
+		t.Errorf("a session's stream: %d %v after %s", resp.StatusCode, h, time.Since(begun))
+	}
+}
+
+// TestReboundNames: where navra listens on loopback, a name that was rebound to it reaches no message of MCP's, on no route and before any credential is looked at.
+func TestReboundNames(t *testing.T) {
+	s := newSetup(t)
+	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
+	_, port, _ := strings.Cut(g.Addr, ":")
+	for _, tt := range []struct{ method, path string }{{"POST", "/mcp"}, {"GET", "/mcp"}, {"DELETE", "/mcp"}, {"GET", "/ws"}} {
+		for host, refused := range map[string]bool{"rebind.attacker.example:" + port: true, "localhost.attacker.example": true, "127.0.0.1.attacker.example:" + port: true, "localhost:1": false, "[::1]:" + port: false, "127.0.0.1": false} {
+			resp, _ := ask(t, http.DefaultClient, tt.method, "http://"+g.Addr+tt.path, http.Header{"Host": {host}})
+			if (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusMisdirectedRequest) != refused {
+				t.Errorf("%s %s for %s: %d", tt.method, tt.path, host, resp.StatusCode)
+			}
+		}
+	}
+}
+
+// TestEndOfASession: the children of a session that a client ends are gone, with what they started, and waited for.
+func TestEndOfASession(t *testing.T) {
+	s := newSetup(t)
+	mark := "MARK=" + filepath.Base(s.Home)
+	s.Env = append(s.Env, "TERM="+mark) // one that children get
+	w := s.webOn(fmt.Sprintf("command: [sh, -c, %q]", fixtureBin+" odd -ignore-term"))
+	w.call("odd__echo", map[string]any{"text": "x"})
+	if n := len(withEnv(t, "TERM="+mark)); n < 4 {
+		t.Fatalf("only %d processes", n)
+	}
+	w.end()
+	waitFor(t, "the session's processes to end", func() bool { return len(withEnv(t, "TERM="+mark)) == 1 }) // navra alone is left
+	navra := withEnv(t, "TERM="+mark)[0]
+	waitFor(t, "them to be waited for", func() bool {
+		stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+		return !slices.ContainsFunc(stats, func(path string) bool {
+			b, _ := os.ReadFile(path)
+			return strings.Contains(string(b), fmt.Sprintf(") Z %d ", navra))
+		})
+	})
 }
