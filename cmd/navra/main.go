@@ -30,6 +30,7 @@ const (
 
 func main() {
 	shim.Enter()
+	keepInherited()
 	log.SetOutput(io.Discard) // net/http prints there what an upstream sent out of turn: content that nobody has judged
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], std{in: os.Stdin, out: os.Stdout, err: os.Stderr})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"navra/internal/blackbox"
 	"navra/internal/catalogue"
@@ -281,9 +282,10 @@ func (v *Visit) Install(ctx context.Context) ([]mcp.Topic, error) {
 		return nil, errors.New("the lists were not read to their ends")
 	}
 	p := v.by
+	before := p.book.For(v.lane.principal).Left
 	changed := p.book.Install(v.lane.principal, v.lane.upstream, v.listing)
 	for _, left := range p.book.For(v.lane.principal).Left {
-		if left.Upstream == v.lane.upstream {
+		if left.Upstream == v.lane.upstream || !slices.Contains(before, left) { // a name of its may have been another's until now
 			p.log.Warn("definition left out", "upstream", left.Upstream, "name", left.Name, "why", left.Why)
 		}
 	}

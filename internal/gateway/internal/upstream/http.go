@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
@@ -29,9 +30,12 @@ const (
 	// maxBelieved is how many bytes are made room for on an upstream's word.
 	maxBelieved = 256 << 10
 	resumes     = 5 // of one answer's stream
-	// A stream that the upstream pushes on is opened again after a while.
+	// A stream that the upstream pushes on is opened again after a while, longer each time until one has brought a message or has
+	// lasted. What the upstream asks for counts within the limits.
 	pushAgain    = time.Second
+	pushAgainMin = 100 * time.Millisecond
 	pushAgainMax = time.Minute
+	pushLasted   = 30 * time.Second
 )
 
 var (
@@ -412,7 +416,7 @@ func (w *web) listen() {
 			return
 		}
 		if err == nil {
-			fails = 0
+			began, heard := time.Now(), false
 			s := newEvents(resp.Body, maxMessage)
 			for {
 				e, err := s.next()
@@ -423,17 +427,22 @@ func (w *web) listen() {
 					last = e.id
 				}
 				if e.retry > 0 {
-					wait = min(e.retry, pushAgainMax)
+					wait = max(min(e.retry, pushAgainMax), pushAgainMin)
 				}
 				if m, _, fault := jsonrpc.ParseUpstream(e.data); fault == nil && len(e.data) > 0 {
+					heard = true
 					w.conn.hear(ctx, m)
 				}
 			}
 			resp.Body.Close()
+			if heard || time.Since(began) > pushLasted {
+				fails = 0
+			}
 		}
+		pause := min(wait<<min(fails, 10), pushAgainMax)
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(wait<<min(fails, 6), pushAgainMax)):
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		}
 		fails++
 	}

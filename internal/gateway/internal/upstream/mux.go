@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -116,11 +117,11 @@ func (w *mux) find(id jsonrpc.ID) *call {
 func (w *mux) take(line []byte, size int64) {
 	m, repaired, fault := jsonrpc.ParseUpstream(line)
 	if size > maxLine+1 {
-		w.fail(fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
+		w.fail(line, fault, chokepoint.TooLarge{Limit: maxLine, Actual: size}, true)
 		return
 	}
 	if fault != nil {
-		w.fail(fault, fmt.Errorf("%w: %w", chokepoint.ErrBadAnswer, fault), false)
+		w.fail(line, fault, fmt.Errorf("%w: %w", chokepoint.ErrBadAnswer, fault), false)
 		return
 	}
 	switch {
@@ -145,8 +146,8 @@ func (w *mux) take(line []byte, size int64) {
 }
 
 // fail ends the call whose answer cannot be read. Where it cannot be told whose it was, the line is skipped as noise: servers print
-// banners; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.
-func (w *mux) fail(fault *jsonrpc.Fault, err error, long bool) {
+// banners, of which the first line is logged; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.
+func (w *mux) fail(line []byte, fault *jsonrpc.Fault, err error, long bool) {
 	var c *call
 	var id string
 	if fault != nil && !fault.ID.IsZero() {
@@ -166,7 +167,8 @@ func (w *mux) fail(fault *jsonrpc.Fault, err error, long bool) {
 	}
 	if c == nil {
 		if n := w.noise.Add(1); n == 1 {
-			w.conn.pool.log.Warn("upstream prints lines that are no messages; they are skipped", "upstream", w.conn.spec.Name)
+			first := w.conn.pool.by.Redact(strings.ToValidUTF8(string(line[:min(len(line), keepOfLong)]), "?")) // before it is cut: half a secret is not found
+			w.conn.pool.log.Warn("upstream prints lines that are no messages; they are skipped", "upstream", w.conn.spec.Name, "first", strings.ToValidUTF8(first[:min(len(first), shownNoise)], ""))
 		}
 		return
 	}
@@ -195,4 +197,7 @@ func (w *mux) end() {
 		}
 	}
 	close(w.gone)
+	if n := w.noise.Load(); n > 0 {
+		w.conn.pool.log.Info("upstream printed lines that were no messages", "upstream", w.conn.spec.Name, "lines", n)
+	}
 }

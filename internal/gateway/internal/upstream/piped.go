@@ -17,6 +17,7 @@ import (
 const (
 	maxLine    = maxMessage // bytes of one message from a child
 	keepOfLong = 4 << 10    // of a longer one, to tell whose answer it was
+	shownNoise = 200        // of a line that is no message, in the log
 )
 
 var errGone = errors.New("the process ended")
