@@ -22,24 +22,24 @@ type Snapshot struct {
 
 // Find returns the item of a topic under its public name or URI.
 //
-// A URI that is in no list belongs to the upstream that has a template for it, if it is one upstream alone; one that is
+// A URI that is in no list belongs to the upstream that has a template for it, of several to the one that stands first; one that is
 // longer than URIs are belongs to nobody.
 func (s *Snapshot) Find(topic mcp.Topic, public string) (Item, bool) {
 	it, ok := s.byPublic[topic][public]
 	if ok || topic != mcp.Resource || len(public) > maxMatched {
 		return it, ok
 	}
+	var best Item
 	for _, t := range s.items[mcp.Template] {
-		if !t.template.MatchString(public) {
+		if ok && t.rank > best.rank || !t.template.MatchString(public) {
 			continue
 		}
-		if ok && t.Upstream != it.Upstream {
-			return Item{}, false // nobody can tell whose it is
+		if !ok || t.rank < best.rank || t.Class == ifc.Egress { // of one upstream's templates the class that is held to most
+			best, ok = t, true
 		}
-		if class := t.Class; !ok || class == ifc.Egress {
-			it = Item{Topic: mcp.Resource, Upstream: t.Upstream, Name: public, Public: public, Class: class}
-		}
-		ok = true
+	}
+	if ok {
+		it = Item{Topic: mcp.Resource, Upstream: best.Upstream, Name: public, Public: public, Class: best.Class}
 	}
 	return it, ok
 }
@@ -138,7 +138,7 @@ func (b *Book) Install(principal, upstream string, l Listing) (changed []mcp.Top
 // that stands first keeps it; the other is held back, so that a newcomer never gets another's calls.
 func (b *Book) build(listings map[string]Listing) *Snapshot {
 	s := &Snapshot{items: map[mcp.Topic][]Item{}, byPublic: map[mcp.Topic]map[string]Item{}, listings: listings}
-	for _, u := range b.upstreams {
+	for rank, u := range b.upstreams {
 		l, ok := listings[u.Name]
 		if !ok {
 			continue
@@ -146,6 +146,7 @@ func (b *Book) build(listings map[string]Listing) *Snapshot {
 		items, left := l.items(u, b.maxName)
 		s.Left = append(s.Left, left...)
 		for _, it := range items {
+			it.rank = rank
 			if s.byPublic[it.Topic] == nil {
 				s.byPublic[it.Topic] = map[string]Item{}
 			}

@@ -158,3 +158,19 @@ func TestTemplatesAreBounded(t *testing.T) {
 		t.Error("a URI longer than those that are matched has an upstream")
 	}
 }
+
+func TestTemplatesBelongToTheFirst(t *testing.T) {
+	b := NewBook([]*Upstream{{Name: "first"}, {Name: "second"}}, 0)
+	template := func(s string) jsonrpc.Raw { return new(jsonrpc.Object).Text("uriTemplate", s).Done() }
+	b.Install("ann", "second", Listing{Templates: []jsonrpc.Raw{template("{+all}")}, Resources: []jsonrpc.Raw{new(jsonrpc.Object).Text("uri", "note://listed").Done()}})
+	b.Install("ann", "first", Listing{Templates: []jsonrpc.Raw{template("note://{id}"), template("note://{host}")}})
+	for uri, want := range map[string]string{"note://a": "first", "other://a": "second", "note://listed": "second"} {
+		it, ok := b.For("ann").Find(mcp.Resource, uri)
+		if !ok || it.Upstream.Name != want {
+			t.Errorf("%s belongs to %+v, want %s", uri, it.Upstream, want)
+		}
+	}
+	if it, _ := b.For("ann").Find(mcp.Resource, "note://a"); it.Class != ifc.Egress {
+		t.Errorf("class %v, want egress: one of the templates that match names a host", it.Class)
+	}
+}

@@ -39,6 +39,7 @@ type Item struct {
 	Definition jsonrpc.Raw // as clients see it
 
 	template *regexp.Regexp // of a template: what it expands to
+	rank     int            // of its upstream, in the operator's order
 }
 
 // Canonical is the item's name inside navra: upstream/name; a URI for a resource.

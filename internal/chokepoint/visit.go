@@ -19,6 +19,8 @@ const (
 	maxPages       = 1000     // of one list
 	maxListed      = 10_000   // definitions of one list
 	maxListedBytes = 32 << 20 // of all lists
+	maxEmpty       = 10       // pages of one list that hold nothing
+	maxTold        = 20       // definitions that the log names when they are left out
 )
 
 // A Visit is one opening of a lane, or one reading of its lists: navra's own messages in their order, and what the upstream
@@ -30,6 +32,7 @@ type Visit struct {
 	todo    []string // lists still to be read
 	cursor  jsonrpc.Raw
 	pages   int
+	empty   int // of them
 	bytes   int
 }
 
@@ -182,8 +185,11 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 	if _, text := v.cursor.Text(); !text {
 		v.cursor = nil
 	}
-	if v.pages++; v.cursor == nil || v.pages >= maxPages || len(*list) >= maxListed {
-		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0
+	if firstOf(page) == nil {
+		v.empty++
+	}
+	if v.pages++; v.cursor == nil || v.pages >= maxPages || v.empty > maxEmpty || len(*list) >= maxListed {
+		v.todo, v.cursor, v.pages, v.empty = v.todo[1:], nil, 0, 0
 	}
 	return nil
 }
@@ -284,10 +290,16 @@ func (v *Visit) Install(ctx context.Context) ([]mcp.Topic, error) {
 	p := v.by
 	before := p.book.For(v.lane.principal).Left
 	changed := p.book.Install(v.lane.principal, v.lane.upstream, v.listing)
+	told := 0
 	for _, left := range p.book.For(v.lane.principal).Left {
 		if left.Upstream == v.lane.upstream || !slices.Contains(before, left) { // a name of its may have been another's until now
-			p.log.Warn("definition left out", "upstream", left.Upstream, "name", left.Name, "why", left.Why)
+			if told++; told <= maxTold {
+				p.log.Warn("definition left out", "upstream", left.Upstream, "name", left.Name, "why", left.Why)
+			}
 		}
+	}
+	if told > maxTold {
+		p.log.Warn("more definitions were left out", "upstream", v.lane.upstream, "more", told-maxTold)
 	}
 	if err := p.store.Keep(ctx, p.keptKey(v.lane), v.listing.Encode()); err != nil {
 		return changed, fmt.Errorf("keep the catalogue of %s: %w", v.lane.upstream, err)

@@ -244,6 +244,9 @@ roles:
 			m, before := p.send(id, r.method, r.params(dir))
 			text := normal(m)
 			for _, b := range before {
+				if strings.HasSuffix(b.Method, "/list_changed") { // pushed when an upstream has started; over HTTP on a stream of its own
+					continue
+				}
 				text = normal(b) + "\n" + text
 			}
 			out[r.name] = shown{answer: strings.ReplaceAll(text, dir, "DIR"), short: shortly(m)}

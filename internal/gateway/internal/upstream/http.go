@@ -70,6 +70,7 @@ type web struct {
 	dead   chan struct{} // closed when nothing more is to be sent
 	bury   func()        // closes dead, once
 	ended  atomic.Bool
+	used   atomic.Int64 // exchanges under way
 
 	mu      sync.Mutex
 	session string // guarded by mu
@@ -79,13 +80,30 @@ func openHTTP(c *conn, client *http.Client) *web {
 	w := &web{conn: c, client: client}
 	w.ctx, w.end = context.WithCancel(context.WithoutCancel(c.pool.ctx))
 	w.dead = make(chan struct{})
-	w.bury = sync.OnceFunc(func() { close(w.dead) })
+	w.bury = sync.OnceFunc(func() {
+		close(w.dead)
+		c.pool.background(w.retire)
+	})
 	return w
 }
 
 func (w *web) over() <-chan struct{} { return w.dead }
 func (w *web) pid() int              { return 0 }
 func (w *web) about() string         { return "" }
+
+// retire ends a wire that is of no use any more, once what is under way on it has ended.
+func (w *web) retire() {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for w.used.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			return
+		}
+	}
+	w.stop(gently)
+}
 
 // greeted opens the stream on which an upstream of the stateful era pushes.
 func (w *web) greeted(v mcp.Version) {
@@ -160,7 +178,9 @@ func (w *web) failure(ctx context.Context, err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
-	w.bury()
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" { // one answer that breaks off ends no session
+		w.bury()
+	}
 	return fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, err)
 }
 
@@ -201,6 +221,8 @@ type exchanging struct {
 }
 
 func (w *web) exchange(outer context.Context, m chokepoint.ToUpstream, c chokepoint.Cleared, yield func(chokepoint.FromUpstream) bool) {
+	w.used.Add(1)
+	defer w.used.Add(-1)
 	ctx, stop := w.bound(outer)
 	defer stop()
 	v := w.conn.version()

@@ -238,6 +238,15 @@ func (p *Pool) retire(e *lane) {
 	})
 }
 
+// background runs f in the background, unless the pool is closing: it waits for what was begun before.
+func (p *Pool) background(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() == nil {
+		p.work.Go(f)
+	}
+}
+
 // goFor runs f in the background and returns when it has ended, or after the time that is spent on waiting for it.
 func (p *Pool) goFor(wait time.Duration, f func()) {
 	p.mu.Lock()
