@@ -85,8 +85,8 @@ func cells() []cell {
 	return []cell{
 		{"stdio stateful", stdio("stateful")}, {"stdio stateless", stdio("stateless")}, {"stdio silent", stdio("silent")}, {"stdio exits", stdio("exits")},
 		{"http stateful", http("stateful")}, {"http stateless", http("stateless")},
-		{"sse", http("stateful", "-wire", "sse")}, {"websocket stateful", http("stateful", "-wire", "ws")}, {"websocket stateless", http("stateless", "-wire", "ws")},
-		{"websocket silent", http("silent", "-wire", "ws")},
+		{"sse", http("stateful", "-way", "sse")}, {"websocket stateful", http("stateful", "-way", "ws")}, {"websocket stateless", http("stateless", "-way", "ws")},
+		{"websocket silent", http("silent", "-way", "ws")},
 	}
 }
 
