@@ -87,7 +87,7 @@ func (g *Gateway) element(ctx context.Context, from chokepoint.Peer, raw jsonrpc
 	if !sink.asks {
 		return func() { g.guard(ctx, sink, id, func() error { return g.notice(ctx, from, sink) }) }, func() {}
 	}
-	ctx, _, done = g.track(ctx, &from)
+	ctx, _, _, done = g.track(ctx, &from)
 	return func() {
 		g.guard(ctx, sink, id, func() error {
 			if from.Refused == nil && fault == nil {

@@ -136,31 +136,37 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	}
 	g.active.Add(1)
 	defer g.active.Add(-1)
-	ctx, done, end := g.track(ctx, &from)
+	ctx, this, done, end := g.track(ctx, &from)
 	defer end()
 	registered()
 	if from.Refused == nil && in.Fault == nil {
 		g.prepare(ctx, from)
 	}
-	return g.cross(ctx, from, landing{out, done})
+	return g.cross(ctx, from, landing{out, this, done})
 }
 
-// A landing takes a request out of flight before its answer is sent: who has the answer may use the id again.
+// A landing takes a request out of flight before its answer is sent: who has the answer may use the id again. What comes after the client
+// was told that it hears no more is not sent.
 type landing struct {
 	mcp.Sink
+	flight *running
 	landed func()
 }
 
 func (l landing) Send(m jsonrpc.Message) error {
-	if m.Method == "" {
-		l.landed()
-	}
-	return l.Sink.Send(m)
+	return l.flight.unlessSilent(func() error {
+		if m.Method == "" {
+			l.landed()
+		}
+		return l.Sink.Send(m)
+	})
 }
 
 func (l landing) Refuse(status int, m jsonrpc.Message) error {
-	l.landed()
-	return l.Sink.Refuse(status, m)
+	return l.flight.unlessSilent(func() error {
+		l.landed()
+		return l.Sink.Refuse(status, m)
+	})
 }
 
 // cross is the path of every request.
@@ -235,13 +241,16 @@ func (g *Gateway) notice(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 		key := flight{place(from), id}
 		g.mu.Lock()
 		r := g.flights[key]
+		if r != nil && !r.firm && from.In.Transport != mcp.HTTP {
+			delete(g.flights, key) // its client hears no more of it, and may use the id again
+		}
+		g.mu.Unlock()
 		if r != nil && !r.firm {
 			r.cancel(chokepoint.ErrCancelled)
 			if from.In.Transport != mcp.HTTP {
-				delete(g.flights, key) // its client hears no more of it, and may use the id again
+				r.silence()
 			}
 		}
-		g.mu.Unlock()
 	}
 	return nil
 }

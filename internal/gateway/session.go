@@ -29,6 +29,26 @@ type flight struct {
 type running struct {
 	cancel context.CancelCauseFunc
 	firm   bool // its client cannot cancel it; a shutdown can
+
+	mu     sync.Mutex // held while something is sent for it
+	silent bool       // its client hears no more of it; guarded by mu
+}
+
+// silence returns when nothing more is sent for the request.
+func (r *running) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = true
+}
+
+// unlessSilent sends something for the request, if its client hears of it yet.
+func (r *running) unlessSilent(send func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent {
+		return nil
+	}
+	return send()
 }
 
 // place is where a client's ids are unique; "" where each request is a space of its own.
@@ -41,20 +61,20 @@ func place(from chokepoint.Peer) string {
 
 // track registers a request, so that it can be cancelled. An id that is in flight already is refused. done takes it out of flight, end
 // also ends its context.
-func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (_ context.Context, done, end func()) {
+func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (_ context.Context, this *running, done, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	key := flight{place(*from), from.In.Msg.ID}
 	nothing := func() {}
+	this = &running{cancel: cancel, firm: from.In.Msg.Method == mcp.Initialize}
 	if from.In.Fault != nil || key.place == "" || from.Refused != nil {
-		return ctx, nothing, func() { cancel(nil) }
+		return ctx, this, nothing, func() { cancel(nil) }
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, twice := g.flights[key]; twice {
 		from.Refused = &mcp.Refused{Status: http.StatusBadRequest, Err: jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: a request with this id is still in flight"}}
-		return ctx, nothing, func() { cancel(nil) }
+		return ctx, this, nothing, func() { cancel(nil) }
 	}
-	this := &running{cancel, from.In.Msg.Method == mcp.Initialize}
 	g.flights[key] = this
 	done = sync.OnceFunc(func() {
 		g.mu.Lock()
@@ -63,7 +83,7 @@ func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (_ context.C
 			delete(g.flights, key)
 		}
 	})
-	return ctx, done, func() {
+	return ctx, this, done, func() {
 		done()
 		cancel(nil)
 	}
