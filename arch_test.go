@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"internal/policy":               {"internal/auth", "internal/catalogue", "internal/filter", "internal/ifc", "internal/jsonrpc", "internal/mcp"},
 	"internal/store":                {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope"},
 	"internal/store/sqlite":         {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
+	"internal/store/postgres":       {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/listener":             {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/transport/door":       {"internal/auth"},
@@ -52,9 +53,10 @@ var imports = map[string][]string{
 		"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/gateway/internal/upstream", "internal/jsonrpc",
 		"internal/mcp", "internal/seal",
 	},
-	"cmd/navra":    nil,
-	"test/fixture": {},
-	"test/e2e":     {}, // drives the binary from outside
+	"cmd/navra":     nil,
+	"test/fixture":  {},
+	"test/postgres": {},
+	"test/e2e":      {}, // drives the binary from outside
 }
 
 const (
@@ -92,11 +94,13 @@ var homes = map[string][]string{
 	"unsafe":                              {},
 	"syscall":                             {upstreamPkg, shimPkg, "cmd/navra"},
 	"golang.org/x/sys/unix":               {},
-	"encoding/json":                       {"internal/ifc", "internal/store/sqlite", "cmd/navra", demoPkg},
+	"encoding/json":                       {"internal/ifc", "internal/store/sqlite", "internal/store/postgres", "cmd/navra", demoPkg},
 	"navra/internal/auth.Self":            {"internal/chokepoint"},
 	"github.com/ncruces/go-sqlite3":       {"internal/store/sqlite"},
 	"modernc.org/sqlite":                  {"internal/store/sqlite"},
 	"database/sql":                        {"internal/store/sqlite"},
+	"github.com/jackc/pgx/v5":             {"internal/store/postgres"},
+	"navra/internal/store/postgres":       {"cmd/navra"},
 	"go.yaml.in/yaml/v3":                  {"internal/config"},
 	"github.com/yosida95/uritemplate/v3":  {"internal/catalogue"},
 	"github.com/spf13/cobra":              {"cmd/navra"},
@@ -233,6 +237,8 @@ func TestMeansAreGuarded(t *testing.T) {
 		{"gateway speaks as navra", "internal/gateway", `import "navra/internal/auth"; var p = auth.Self()`},
 		{"gateway makes its own chokepoint", "internal/gateway", `import "navra/internal/chokepoint"; var p = chokepoint.New(chokepoint.Options{})`},
 		{"wire parsed by encoding/json", "internal/gateway", `import "encoding/json"`},
+		{"gateway asks a database by itself", "internal/gateway", `import "github.com/jackc/pgx/v5/pgxpool"`},
+		{"chokepoint opens its own database", "internal/chokepoint", `import "navra/internal/store/postgres"`},
 		{"policy reads the store", "internal/policy", `import "navra/internal/store"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

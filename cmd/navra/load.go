@@ -20,9 +20,15 @@ import (
 
 // configPlan maps a configuration to a plan.
 func configPlan(f *config.File) (plan, error) {
-	p := plan{Store: f.Store, Principals: auth.Directory(f.Principals)}
+	p := plan{Store: f.Store, Key: f.Key, Principals: auth.Directory(f.Principals)}
 	var err error
-	if p.Store == "" {
+	if p.StoreURL, err = databaseURL(f); err != nil {
+		return plan{}, err
+	}
+	if p.StoreURL != "" && p.Key == "" {
+		p.Key = filepath.Join(filepath.Dir(f.Path), "navra.key")
+	}
+	if p.Store == "" && p.StoreURL == "" {
 		if p.Store, err = defaultStore(); err != nil {
 			return plan{}, err
 		}

@@ -1,29 +1,38 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"navra/internal/auth"
+	"navra/internal/blackbox"
 	"navra/internal/catalogue"
 	"navra/internal/chokepoint"
+	"navra/internal/config"
 	"navra/internal/filter"
 	"navra/internal/gateway"
 	"navra/internal/policy"
 	"navra/internal/seal"
 	"navra/internal/shim"
+	"navra/internal/store"
+	"navra/internal/store/postgres"
 	"navra/internal/store/sqlite"
 )
 
 // A plan is what a gateway is built from, whichever command it is for.
 type plan struct {
-	Store      string // path of the database
+	Store      string         // path of the database
+	StoreURL   gateway.Secret // in the place of Store: a PostgreSQL database
+	Key        string         // path of the key's file; "": beside Store
 	Upstreams  []*catalogue.Upstream
 	Specs      []gateway.Spec
 	Principals auth.Directory
@@ -35,7 +44,7 @@ type plan struct {
 type running struct {
 	gateway    *gateway.Gateway
 	chokepoint *chokepoint.Chokepoint
-	store      *sqlite.DB
+	store      database
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -48,7 +57,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, key, err := openStore(ctx, p.Store, log)
+	db, key, err := p.openStore(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +66,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Logger: log, Version: version,
 	})
 	if err := cp.Started(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.Store, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), db.Close())
 	}
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
@@ -73,17 +82,82 @@ func (r *running) close(ctx context.Context) error {
 	return errors.Join(r.chokepoint.Stopped(ctx), r.store.Close())
 }
 
-// openStore opens the database and the key that lies beside it.
-func openStore(ctx context.Context, path string, log *slog.Logger) (*sqlite.DB, seal.Key, error) {
-	db, err := sqlite.Open(ctx, path, sqlite.Options{Logger: log})
+// A database is what commands need of a store, whichever it is.
+type database interface {
+	store.Store
+	Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error]
+	Last(context.Context) (blackbox.Seq, error)
+	Verify(context.Context) (blackbox.Report, error)
+	Close() error
+}
+
+// openDatabase opens the database of a URL, or the file at path where there is none.
+func openDatabase(ctx context.Context, path string, url gateway.Secret, readOnly bool, log *slog.Logger) (database, error) {
+	if url != "" {
+		return asDatabase(postgres.Open(ctx, string(url), postgres.Options{Logger: log, ReadOnly: readOnly}))
+	}
+	if strings.Contains(path, "://") { // not shown: it may hold a password
+		return nil, usageError{errors.New("--store takes the path of a file; the URL of a database belongs under store in the configuration")}
+	}
+	return asDatabase(sqlite.Open(ctx, path, sqlite.Options{Logger: log, ReadOnly: readOnly}))
+}
+
+// asDatabase keeps the nil of a failed opening a nil.
+func asDatabase[T database](db T, err error) (database, error) {
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+// databaseURL returns the URL that a configuration names, "" for none.
+func databaseURL(f *config.File) (gateway.Secret, error) {
+	url, err := f.DatabaseURL(os.LookupEnv, os.ReadFile)
+	return gateway.Secret(url), err
+}
+
+// blackbox is what errors call the place of the entries.
+func (p plan) blackbox() string {
+	if p.StoreURL != "" {
+		return "in PostgreSQL"
+	}
+	return p.Store
+}
+
+// openStore opens the database and its key.
+func (p plan) openStore(ctx context.Context, log *slog.Logger) (database, seal.Key, error) {
+	db, err := openDatabase(ctx, p.Store, p.StoreURL, false, log)
 	if err != nil {
 		return nil, seal.Key{}, err
 	}
-	key, err := seal.LoadOrCreate(path + ".key")
+	path := p.Key
+	if path == "" {
+		path = p.Store + ".key"
+	}
+	key, err := seal.LoadOrCreate(path)
+	if err == nil && p.StoreURL != "" {
+		err = checkKey(ctx, db, key, path)
+	}
 	if err != nil {
 		return nil, seal.Key{}, errors.Join(err, db.Close())
 	}
 	return db, key, nil
+}
+
+// checkKey refuses a key that is not the one of the replicas before: with another, sessions and placeholders of theirs could not be
+// opened. The database knows it by a tag.
+func checkKey(ctx context.Context, db database, key seal.Key, path string) error {
+	tag := key.For("replicas").Tag([]byte("navra"))
+	known, err := db.Kept(ctx, "key")
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return db.Keep(ctx, "key", tag[:])
+	case err != nil:
+		return fmt.Errorf("store: %w", err)
+	case !bytes.Equal(known, tag[:]):
+		return fmt.Errorf("the key %s is not the one that this database was begun with: copy the file of another replica to it, or name it as key in the configuration", path)
+	}
+	return nil
 }
 
 // defaultStore is where the database lies when nobody says: the platform's folder for state.

@@ -13,7 +13,6 @@ import (
 	"navra/internal/config"
 	"navra/internal/policy"
 	"navra/internal/store"
-	"navra/internal/store/sqlite"
 )
 
 const defaultConfig = "navra.yaml"
@@ -47,19 +46,19 @@ func serveCmd(s std) *cobra.Command {
 	return c
 }
 
-func authenticator(f *config.File, p plan, db *sqlite.DB) auth.Authenticator {
+func authenticator(f *config.File, p plan, db database) auth.Authenticator {
 	if f.AuthNone {
 		return local.None(p.Principals)
 	}
 	return tokens(db, p.Principals)
 }
 
-func tokens(db *sqlite.DB, dir auth.Directory) token.Authenticator {
+func tokens(db database, dir auth.Directory) token.Authenticator {
 	return token.Authenticator{Tokens: db, NotFound: store.ErrNotFound, Directory: dir, Now: time.Now}
 }
 
 // tokenPrincipal is the owner of a token in the environment.
-func tokenPrincipal(ctx context.Context, db *sqlite.DB, dir auth.Directory, text string) (auth.Principal, error) {
+func tokenPrincipal(ctx context.Context, db database, dir auth.Directory, text string) (auth.Principal, error) {
 	who, err := tokens(db, dir).Verify(ctx, text)
 	if err != nil {
 		return auth.Principal{}, fmt.Errorf("NAVRA_TOKEN: %w", err)

@@ -15,8 +15,8 @@ import (
 	"navra/internal/auth/token"
 	"navra/internal/blackbox"
 	"navra/internal/config"
+	"navra/internal/gateway"
 	"navra/internal/store"
-	"navra/internal/store/sqlite"
 )
 
 // storeFlags say which database a command works on: the one named, else the configuration's, else the default.
@@ -27,8 +27,8 @@ func (o *storeFlags) add(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&o.store, "store", "", "the database file; default: in your state folder")
 }
 
-func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (*sqlite.DB, *config.File, error) {
-	path := o.store
+func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (database, *config.File, error) {
+	path, url := o.store, gateway.Secret("")
 	var f *config.File
 	var err error
 	if o.config != "" {
@@ -37,14 +37,17 @@ func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (*sqlite.DB
 		}
 		if path == "" {
 			path = f.Store
+			if url, err = databaseURL(f); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
-	if path == "" {
+	if path == "" && url == "" {
 		if path, err = defaultStore(); err != nil {
 			return nil, nil, err
 		}
 	}
-	db, err := sqlite.Open(ctx, path, sqlite.Options{Logger: logger(s, false), ReadOnly: readOnly})
+	db, err := openDatabase(ctx, path, url, readOnly, logger(s, false))
 	return db, f, err
 }
 

@@ -43,7 +43,9 @@ type File struct {
 	Admin      Admin
 	AuthTokens bool
 	AuthNone   bool
-	Store      string // "" for the default
+	Store      string   // a file; "" for the default
+	Database   Variable // a URL in the place of Store: see DatabaseURL
+	Key        string   // the file of the key that seals; "" for the default
 	Upstreams  []Upstream
 	NamesMax   int                 // length of a public name with its prefix; 0 for the default
 	Principals map[string][]string // roles by principal
@@ -85,7 +87,7 @@ type Role struct {
 // Patterns are globs of tools, prompts and resources.
 type Patterns struct{ Tools, Prompts, Resources []string }
 
-// A Variable is one of a child's environment, or a header. Its value may refer to ${env:NAME} and ${file:PATH}.
+// A Variable is one of a child's environment, a header, or another text that may be a secret. Its value may refer to ${env:NAME} and ${file:PATH}.
 type Variable struct {
 	Name  string
 	value string

@@ -29,6 +29,7 @@ listen:
 admin: {address: "0.0.0.0:8421", tls: {cert: a.pem, key: b.pem}}
 auth: {tokens: true}
 store: state/navra.db
+key: state/key
 upstreams:
   zeta:
     command: [npx, -y, server, 8080, true]
@@ -63,7 +64,7 @@ func TestParse(t *testing.T) {
 		want       *File
 	}{
 		{"every key", whole, &File{
-			Path: path, AuthTokens: true, Store: at("state/navra.db"),
+			Path: path, AuthTokens: true, Store: at("state/navra.db"), Key: at("state/key"),
 			Listen: Listen{
 				Address: "127.0.0.1:8420", TLS: TLS{at("tls/chain.pem"), "/etc/key.pem"}, PublicURL: "https://mcp.example:8443/navra",
 				Origins: []string{"https://app.example", "http://localhost:3000"}, Drain: 10 * time.Minute, MaxConnections: 10,
@@ -284,8 +285,37 @@ func TestEnvironMissing(t *testing.T) {
 	}
 }
 
+func TestDatabaseURL(t *testing.T) {
+	env := map[string]string{"PASSWORD": "a b+c@/:%?&"}
+	lookup := func(name string) (string, bool) { s, ok := env[name]; return s, ok }
+	read := func(path string) ([]byte, error) {
+		if path == "/nul" {
+			return []byte("hunter2\x00"), nil
+		}
+		return []byte("of " + path + "\n"), nil
+	}
+	for _, tt := range []struct{ store, want, bad string }{
+		{"navra.db", "", ""},
+		{"postgres://u@h:5433,i/d?sslmode=verify-full", "postgres://u@h:5433,i/d?sslmode=verify-full", ""},
+		{"postgresql://u:hunter2@h/d", "postgresql://u:hunter2@h/d", ""},
+		{"postgres://u:${env:PASSWORD}@h/d", "postgres://u:a%20b%2Bc%40%2F%3A%25%3F%26@h/d", ""},
+		{"postgres://u:${file:pw}@h/d", "postgres://u:of%20%2Fetc%2Fpw@h/d", ""},
+		{"postgres://u:hunter2${env:GONE}@h/d", "", "/etc/navra.yaml:1: store: the variable GONE is not set"},
+		{"postgres://u:hunter2${file:/nul}@h/d", "", "/etc/navra.yaml:1: store: the file /nul holds a NUL character"},
+	} {
+		f, err := Parse("/etc/navra.yaml", []byte("store: '"+tt.store+"'\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.DatabaseURL(lookup, read)
+		if got != tt.want || (err == nil) != (tt.bad == "") || err != nil && err.Error() != tt.bad {
+			t.Errorf("DatabaseURL of %s = %q, %v, want %q, %s", tt.store, got, err, tt.want, tt.bad)
+		}
+	}
+}
+
 func TestSecretsAreNotPrinted(t *testing.T) {
-	f, err := Parse("navra.yaml", []byte("upstreams: {a: {command: x, env: {A: hunter2}}}"))
+	f, err := Parse("navra.yaml", []byte("store: postgres://u:hunter2@h/d\nupstreams: {a: {command: x, env: {A: hunter2}}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -41,6 +42,30 @@ func (u Upstream) Header(dir string, lookup func(string) (string, bool), read fu
 	}
 	return out, err
 }
+
+// DatabaseURL returns the URL of the PostgreSQL database, or "" where the store is a file. References are replaced as Environ does, by
+// what is escaped as a part of a URL. It is a secret.
+func (f *File) DatabaseURL(lookup func(string) (string, bool), read func(string) ([]byte, error)) (string, error) {
+	if f.Database.value == "" {
+		return "", nil
+	}
+	out, err := resolved([]Variable{f.Database}, "=", filepath.Dir(f.Path), func(name string) (string, bool) {
+		s, ok := lookup(name)
+		return escaped(s), ok
+	}, func(path string) ([]byte, error) {
+		b, err := read(path)
+		if strings.ContainsRune(string(b), 0) {
+			return b, err // which is refused
+		}
+		return []byte(escaped(strings.TrimRight(string(b), "\r\n"))), err
+	})
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(out[0], f.Database.Name+"="), nil
+}
+
+func escaped(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
 func resolved(list []Variable, between, dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) ([]string, error) {
 	var out []string

@@ -12,8 +12,8 @@ func TestFaults(t *testing.T) {
 	up := func(s string) string { return "upstreams:\n  files:\n    command: x\n    " + s + "\n" }
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key that is near", "upstreams:\n  files:\n    comand: x\n    command: x\n", `navra.yaml:3: upstreams.files: unknown key "comand" (did you mean "command"?)`},
-		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are admin, auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
-		{"a key of no release yet", "blackbox: {keep: 90d}\n", `navra.yaml:1: unknown key "blackbox" (known are admin, auth, filters, ifc, listen, names, principals, roles, store, upstreams)`},
+		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are admin, auth, filters, ifc, key, listen, names, principals, roles, store, upstreams)`},
+		{"a key of no release yet", "blackbox: {keep: 90d}\n", `navra.yaml:1: unknown key "blackbox" (known are admin, auth, filters, ifc, key, listen, names, principals, roles, store, upstreams)`},
 		{"a doubled key", "store: a\nstore: b\n", `navra.yaml:2: key "store" is given twice`},
 		{"a doubled upstream", "upstreams:\n  a: {command: x}\n  a: {command: y}\n", `navra.yaml:3: upstreams: key "a" is given twice`},
 		{"a key that is a list", "[a]: b\n", "navra.yaml:1: a key must be plain text"},
@@ -59,7 +59,10 @@ func TestFaults(t *testing.T) {
 		{"a store of another type", "store: [a]\n", "navra.yaml:1: store: want text, not a list"},
 		{"an empty store", "store: \"\"\n", "navra.yaml:1: store: the path is empty"},
 		{"a store at home", "store: ~/navra.db\n", "navra.yaml:1: store: ~ is not known here; write the whole path"},
-		{"a store that is a URL", "store: postgres://u:hunter2@h/d\n", "navra.yaml:1: store: want the path of a file, not a URL"},
+		{"a store that is another URL", "store: mysql://u:hunter2@h/d\n", "navra.yaml:1: store: want the path of a file or a URL that starts with postgres://"},
+		{"a store with an unknown reference", "store: 'postgres://u:hunter2${vault:x}@h/d'\n", "navra.yaml:1: store: ${…} must be ${env:NAME} or ${file:PATH}"},
+		{"a store with a NUL", "store: \"postgres://u:hunter2\\0@h/d\"\n", "navra.yaml:1: store: it holds a NUL character"},
+		{"an empty key", "key: \"\"\n", "navra.yaml:1: key: the path is empty"},
 		{"a reference where no secret belongs", "store: ${env:STORE}\n", "navra.yaml:1: store: ${…} may stand only in env and headers"},
 		{"a NUL", "store: \"a\\0\"\n", "navra.yaml:1: store: it holds a NUL character"},
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"navra/internal/blackbox"
@@ -37,8 +38,9 @@ type Written struct {
 
 // A Result is what one commit of a group comes to, once the group is written.
 type Result struct {
-	Receipt Receipt
-	Err     error
+	Receipt  Receipt
+	Err      error
+	panicked any // by Judge: for the caller's own goroutine to see
 }
 
 // A Group is what commits that share a transaction write.
@@ -50,40 +52,12 @@ type Group struct {
 }
 
 // Gather works out what commits come to, one after the other as if each were alone: each is held against its scope as those
-// before it have left it. The caller holds the head lock: head and what scopeOf returns stay true until the group is written.
-func Gather(head Receipt, commits []Commit, scopeOf func(scope.ID) (Used, error), now func() time.Time) Group {
+// before it have left it. accept refuses an entry that the database would, and with it the group. The caller holds the head lock: head and what scopeOf returns stay true until the group is written.
+func Gather(head Receipt, commits []Commit, scopeOf func(scope.ID) (Used, error), accept func(blackbox.Entry) error, now func() time.Time) Group {
 	g := Group{Results: make([]Result, len(commits)), Head: head}
 	scopes := map[scope.ID]*used{}
 	for i, c := range commits {
-		r := &g.Results[i]
-		var at *used
-		entry, raise := c.Entry, c.Raise
-		if c.Scope != "" {
-			if at, r.Err = gathered(scopes, c.Scope, scopeOf); r.Err != nil {
-				continue
-			}
-		}
-		switch {
-		case c.Judge != nil && at != nil:
-			entry, raise = c.Judge(at.Scope)
-		case c.Judge != nil:
-			entry, _ = c.Judge(scope.Scope{Label: ifc.Bottom()})
-		case at != nil && at.Version != c.IfScope:
-			r.Err = ErrStale
-			continue
-		}
-		if entry.Time.IsZero() {
-			entry.Time = now()
-		}
-		if at != nil {
-			at.raise(raise, entry.Time)
-		}
-		entry.Seq, entry.Prev = g.Head.Seq+1, g.Head.Hash
-		w := Written{Seq: entry.Seq, Encoded: entry.Encode(), Payloads: entry.Payloads}
-		w.Hash = blackbox.Hash(w.Encoded)
-		g.Entries = append(g.Entries, w)
-		g.Head = Receipt{Seq: w.Seq, Hash: w.Hash}
-		r.Receipt = g.Head
+		g.Results[i] = g.add(c, scopes, scopeOf, accept, now)
 	}
 	for _, s := range scopes {
 		if s.changed {
@@ -91,6 +65,45 @@ func Gather(head Receipt, commits []Commit, scopeOf func(scope.ID) (Used, error)
 		}
 	}
 	return g
+}
+
+// add takes one commit into the group, or refuses it and leaves the group as it was.
+func (g *Group) add(c Commit, scopes map[scope.ID]*used, scopeOf func(scope.ID) (Used, error), accept func(blackbox.Entry) error, now func() time.Time) (r Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			r = Result{panicked: p}
+		}
+	}()
+	var at *used
+	entry, raise := c.Entry, c.Raise
+	if c.Scope != "" {
+		if at, r.Err = gathered(scopes, c.Scope, scopeOf); r.Err != nil {
+			return r
+		}
+	}
+	switch {
+	case c.Judge != nil && at != nil:
+		entry, raise = c.Judge(at.Scope)
+	case c.Judge != nil:
+		entry, _ = c.Judge(scope.Scope{Label: ifc.Bottom()})
+	case at != nil && at.Version != c.IfScope:
+		return Result{Err: ErrStale}
+	}
+	if err := accept(entry); err != nil {
+		return Result{Err: err}
+	}
+	if entry.Time.IsZero() {
+		entry.Time = now()
+	}
+	entry.Seq, entry.Prev = g.Head.Seq+1, g.Head.Hash
+	w := Written{Seq: entry.Seq, Encoded: entry.Encode(), Payloads: entry.Payloads}
+	w.Hash = blackbox.Hash(w.Encoded)
+	if at != nil {
+		at.raise(raise, entry.Time)
+	}
+	g.Entries = append(g.Entries, w)
+	g.Head = Receipt{Seq: w.Seq, Hash: w.Hash}
+	return Result{Receipt: g.Head}
 }
 
 type used struct {
@@ -130,10 +143,22 @@ type Committer struct {
 	ended   chan struct{}
 }
 
+// A waiting is a commit and its caller, who waits for done.
 type waiting struct {
 	commit Commit
+	state  atomic.Int32
 	done   chan Result // room for one
 }
+
+// Between its caller's end and the group that comes for it a commit is decided once: written or not.
+const (
+	queued int32 = iota
+	taken
+	withdrawn
+)
+
+func (w *waiting) take() bool     { return w.state.CompareAndSwap(queued, taken) }
+func (w *waiting) withdraw() bool { return w.state.CompareAndSwap(queued, withdrawn) }
 
 // NewCommitter returns a committer that writes groups by write: all of a group, or nothing and an error. Close ends it.
 func NewCommitter(write func([]Commit) ([]Result, error)) *Committer {
@@ -142,93 +167,114 @@ func NewCommitter(write func([]Commit) ([]Result, error)) *Committer {
 	return c
 }
 
-// Commit writes one commit with a group. ctx counts until it is taken up: from then on it is written whatever happens to ctx.
+// Commit writes one commit with a group. If ctx ends before a group has taken it, it is not written; after that its outcome is waited for.
+// A panic of its Judge is the caller's.
 func (c *Committer) Commit(ctx context.Context, commit Commit) (Receipt, error) {
+	w := &waiting{commit: commit, done: make(chan Result, 1)}
+	r := c.join(ctx, w)
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	if r.Err != nil {
+		return Receipt{}, fmt.Errorf("commit: %w", r.Err)
+	}
+	return r.Receipt, nil
+}
+
+func (c *Committer) join(ctx context.Context, w *waiting) Result {
 	if err := ctx.Err(); err != nil {
-		return Receipt{}, err
+		return Result{Err: err}
 	}
-	w := &waiting{commit, make(chan Result, 1)}
-	select {
-	case <-c.closing:
-		return Receipt{}, ErrClosed
-	default:
-	}
-	select {
+	select { // a full queue makes callers wait here
 	case c.queue <- w:
 	case <-ctx.Done():
-		return Receipt{}, ctx.Err()
-	case <-c.closing:
-		return Receipt{}, ErrClosed
+		return Result{Err: ctx.Err()}
+	case <-c.ended:
+		return Result{Err: ErrClosed}
 	}
 	select {
 	case r := <-w.done:
-		return r.Receipt, r.Err
-	case <-c.ended: // it came too late to be taken up, or just in time
-		select {
-		case r := <-w.done:
-			return r.Receipt, r.Err
-		default:
-			return Receipt{}, ErrClosed
+		return r
+	case <-ctx.Done():
+		if w.withdraw() {
+			return Result{Err: ctx.Err()}
+		}
+	case <-c.ended:
+		if w.withdraw() {
+			return Result{Err: ErrClosed}
 		}
 	}
+	return <-w.done
 }
 
+// run writes one group after the other. What comes while one is written is the next. What waits at the end is not written.
 func (c *Committer) run() {
 	defer close(c.ended)
 	for {
 		select {
-		case first := <-c.queue:
-			c.group(first)
 		case <-c.closing:
-			for {
-				select {
-				case first := <-c.queue:
-					c.group(first)
-				default:
-					return
-				}
-			}
+			return
+		default:
+		}
+		select {
+		case w := <-c.queue:
+			c.group(c.gather(w))
+		case <-c.closing:
+			return
 		}
 	}
 }
 
-// group writes what waits now.
-func (c *Committer) group(first *waiting) {
-	all := []*waiting{first}
-	for len(all) < MaxGroup {
-		select {
-		case w := <-c.queue:
+// gather takes what waits now.
+func (c *Committer) gather(w *waiting) (all []*waiting) {
+	for {
+		if w.take() {
 			all = append(all, w)
-			continue
-		default:
 		}
-		break
+		if len(all) == MaxGroup {
+			return all
+		}
+		select {
+		case w = <-c.queue:
+		default:
+			return all
+		}
+	}
+}
+
+// group writes a group and tells each caller. One that fails has failed for all of them.
+func (c *Committer) group(all []*waiting) {
+	if len(all) == 0 {
+		return
 	}
 	commits := make([]Commit, len(all))
 	for i, w := range all {
 		commits[i] = w.commit
 	}
-	results, err := c.attempt(commits)
+	results, err := c.write(commits)
 	for i, w := range all {
 		if err != nil {
-			w.done <- Result{Err: fmt.Errorf("commit: %w", err)}
+			w.done <- Result{Err: err}
 			continue
 		}
 		w.done <- results[i]
 	}
 }
 
-// attempt writes a group. What panics in a judge denies the group and ends nothing else.
-func (c *Committer) attempt(commits []Commit) (results []Result, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %T", v) // what it carries may be content
-		}
-	}()
-	return c.write(commits)
+// Waiting counts the commits that no group has taken.
+func (c *Committer) Waiting() int { return len(c.queue) }
+
+// Closing reports whether Close was called.
+func (c *Committer) Closing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
 }
 
-// Close writes what was taken up and ends the committer. It may be called more than once.
+// Close waits for the group that is being written and ends the committer; what no group has taken is refused. It may be called more than once.
 func (c *Committer) Close() {
 	c.once.Do(func() { close(c.closing) })
 	<-c.ended

@@ -79,6 +79,6 @@ type Log interface {
 	Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error)
 	AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error
 
-	// DropPayloads removes payloads and their salts of entries below a number, at most limit of them, oldest first, and reports how many.
+	// DropPayloads removes payloads and their salts of entries below a number, of limit entries at most, oldest first, and reports of how many.
 	DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error)
 }

@@ -156,7 +156,7 @@ func (db *DB) Checkpoints(ctx context.Context) (out []blackbox.Checkpoint, err e
 
 // AddCheckpoint implements store.Log.
 func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
-	var frontier []byte
+	frontier := []byte{} // NULL is none
 	for _, h := range c.Frontier {
 		frontier = append(frontier, h[:]...)
 	}

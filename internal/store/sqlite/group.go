@@ -92,7 +92,7 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(top, commits, g.scope, db.now)
+	group := store.Gather(top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
 	for _, w := range group.Entries {
 		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
 			return nil, err

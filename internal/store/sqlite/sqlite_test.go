@@ -64,16 +64,18 @@ func open(t testing.TB, path string) *sqlite.DB {
 	return db
 }
 
-func TestSuite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, dir string, clock *storetest.Clock) storetest.Verifier {
-		db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state", "navra.db"), sqlite.Options{Now: clock.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		return db
-	})
+func openDir(t *testing.T, dir string, clock *storetest.Clock) storetest.Log {
+	db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state", "navra.db"), sqlite.Options{Now: clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
 }
+
+func TestSuite(t *testing.T) { storetest.Run(t, func(t *testing.T, dir string, clock *storetest.Clock) storetest.Verifier { return openDir(t, dir, clock) }) }
+
+func TestLog(t *testing.T) { storetest.RunLog(t, openDir) }
 
 func TestSeveralProcessesAreOneChain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "navra.db")

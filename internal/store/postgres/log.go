@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"navra/internal/blackbox"
+	"navra/internal/store"
+)
+
+// How many entries and hashes are read at a time: each page is one statement, and no connection is held between two.
+const (
+	rowsPage   = 512
+	leavesPage = 8192
+)
+
+// pages yields what read returns, page after page, until one is empty.
+func pages[T any](ctx context.Context, from blackbox.Seq, read func(context.Context, blackbox.Seq) ([]T, blackbox.Seq, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			page, last, err := read(ctx, from)
+			if err != nil {
+				yield(*new(T), fmt.Errorf("entries: %w", err))
+				return
+			}
+			for _, t := range page {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if len(page) == 0 {
+				return
+			}
+			from = last + 1
+		}
+	}
+}
+
+// Rows implements store.Log.
+func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
+	return pages(ctx, from, db.rows)
+}
+
+// Leaves implements store.Log.
+func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
+	return pages(ctx, from, db.leaves)
+}
+
+// rows reads entries and payloads with one statement, so that they belong together.
+func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
+	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.seq, e.body, e.hash, p.name, p.stored, p.stored_salt, p.whole_salt
+		FROM (SELECT seq, body, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, p.name`), int64(from), rowsPage)
+	var seq int64
+	var body, hash []byte
+	var name *string
+	var p blackbox.Payload
+	_, err = pgx.ForEachRow(rows, []any{&seq, &body, &hash, &name, &p.Stored, &p.StoredSalt, &p.WholeSalt}, func() error {
+		if last = blackbox.Seq(seq); len(out) == 0 || out[len(out)-1].Seq != last {
+			r := blackbox.Row{Seq: last, Encoded: body}
+			copy(r.Hash[:], hash)
+			out = append(out, r)
+		}
+		if name != nil {
+			p.Name = *name
+			r := &out[len(out)-1]
+			r.Payloads = append(r.Payloads, p)
+		}
+		return nil
+	})
+	return out, last, db.clean(err)
+}
+
+func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, last blackbox.Seq, err error) {
+	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), int64(from), leavesPage)
+	var seq int64
+	var hash []byte
+	_, err = pgx.ForEachRow(rows, []any{&seq, &hash}, func() error {
+		var h [32]byte
+		if copy(h[:], hash) != len(h) {
+			return fmt.Errorf("entry %d has no whole hash", seq)
+		}
+		last, out = blackbox.Seq(seq), append(out, h)
+		return nil
+	})
+	return out, last, db.clean(err)
+}
+
+// Head implements store.Log.
+func (db *DB) Head(ctx context.Context) (store.Receipt, error) {
+	var seq int64
+	var hash []byte
+	err := db.pool.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return store.Receipt{}, nil
+	} else if err != nil {
+		return store.Receipt{}, fmt.Errorf("head: %w", db.clean(err))
+	}
+	r := store.Receipt{Seq: blackbox.Seq(seq)}
+	if copy(r.Hash[:], hash) != len(r.Hash) {
+		return store.Receipt{}, fmt.Errorf("entry %d has no whole hash", seq)
+	}
+	return r, nil
+}
+
+// Last returns the number of the newest entry; 0 for none.
+func (db *DB) Last(ctx context.Context) (blackbox.Seq, error) {
+	r, err := db.Head(ctx)
+	return r.Seq, err
+}
+
+// Verify checks the whole chain.
+func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
+	return blackbox.Verify(db.Rows(ctx, 1))
+}
+
+// Checkpoints implements store.Log.
+func (db *DB) Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error) {
+	rows, _ := db.pool.Query(ctx, db.in("SELECT size, note, frontier FROM @checkpoints ORDER BY size"))
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c blackbox.Checkpoint, err error) {
+		var size int64
+		var frontier []byte
+		if err := row.Scan(&size, &c.Note, &frontier); err != nil {
+			return c, err
+		}
+		c.Size = blackbox.Seq(size)
+		if len(frontier)%32 != 0 {
+			return c, fmt.Errorf("checkpoint %d holds no whole hashes", size)
+		}
+		for ; len(frontier) > 0; frontier = frontier[32:] {
+			c.Frontier = append(c.Frontier, [32]byte(frontier))
+		}
+		return c, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints: %w", db.clean(err))
+	}
+	return out, nil
+}
+
+// AddCheckpoint implements store.Log.
+func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
+	frontier := []byte{}
+	for _, h := range c.Frontier {
+		frontier = append(frontier, h[:]...)
+	}
+	if _, err := db.exec(ctx, "INSERT INTO @checkpoints (size, note, frontier) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", int64(c.Size), orEmpty(c.Note), frontier); err != nil {
+		return fmt.Errorf("checkpoint %d: %w", c.Size, err)
+	}
+	return nil
+}
+
+// DropPayloads implements store.Log.
+func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error) {
+	var n int
+	err := db.pool.QueryRow(ctx, db.in(`WITH gone AS (
+			DELETE FROM @payloads WHERE seq IN (SELECT DISTINCT seq FROM @payloads WHERE seq < $1 ORDER BY seq LIMIT $2) RETURNING seq
+		) SELECT count(DISTINCT seq) FROM gone`), int64(below), max(limit, 0)).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("payloads: %w", db.clean(err))
+	}
+	return n, nil
+}

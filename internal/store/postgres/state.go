@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"navra/internal/auth"
+	"navra/internal/store"
+)
+
+// exec runs one statement in a transaction of its own and reports how many rows it touched.
+func (db *DB) exec(ctx context.Context, statement string, args ...any) (n int64, err error) {
+	err = db.tx(ctx, 0, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, db.in(statement), args...)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// Kept implements store.Store.
+func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
+	err = db.pool.QueryRow(ctx, db.in("SELECT value FROM @kept WHERE key = $1"), key).Scan(&value)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, store.ErrNotFound
+	}
+	return value, db.clean(err)
+}
+
+// Keep implements store.Store.
+func (db *DB) Keep(ctx context.Context, key string, value []byte) error {
+	_, err := db.exec(ctx, "INSERT INTO @kept (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, orEmpty(value))
+	return err
+}
+
+// EndSession implements store.Store. Sessions that have expired since are dropped.
+func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) error {
+	return db.tx(ctx, 0, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, db.in("DELETE FROM @sessions_ended WHERE expires < $1"), db.now().UnixMicro()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, db.in("INSERT INTO @sessions_ended (nonce, expires) VALUES ($1, $2) ON CONFLICT (nonce) DO UPDATE SET expires = excluded.expires"), nonce, expires.UnixMicro())
+		return err
+	})
+}
+
+// SessionEnded implements store.Store.
+func (db *DB) SessionEnded(ctx context.Context, nonce string) (ended bool, err error) {
+	err = db.pool.QueryRow(ctx, db.in("SELECT EXISTS (SELECT 1 FROM @sessions_ended WHERE nonce = $1)"), nonce).Scan(&ended)
+	return ended, db.clean(err)
+}
+
+const tokenColumns = "SELECT id, hash, principal, created, expires, revoked FROM @tokens"
+
+func scanToken(row pgx.Row) (t auth.Token, err error) {
+	var hash []byte
+	var created, expires, revoked int64
+	if err := row.Scan(&t.ID, &hash, &t.Principal, &created, &expires, &revoked); err != nil {
+		return auth.Token{}, err
+	}
+	copy(t.Hash[:], hash)
+	t.Created, t.Expires, t.Revoked = fromMicro(created), fromMicro(expires), fromMicro(revoked)
+	return t, nil
+}
+
+func toMicro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicro(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
+// AddToken implements store.Store.
+func (db *DB) AddToken(ctx context.Context, t auth.Token) error {
+	_, err := db.exec(ctx, "INSERT INTO @tokens (id, hash, principal, created, expires, revoked) VALUES ($1, $2, $3, $4, $5, $6)",
+		t.ID, t.Hash[:], t.Principal, toMicro(t.Created), toMicro(t.Expires), toMicro(t.Revoked))
+	return err
+}
+
+// TokenByHash implements store.Store.
+func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error) {
+	t, err := scanToken(db.pool.QueryRow(ctx, db.in(tokenColumns+" WHERE hash = $1"), hash[:]))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return auth.Token{}, store.ErrNotFound
+	}
+	return t, db.clean(err)
+}
+
+// Tokens implements store.Store; the oldest first.
+func (db *DB) Tokens(ctx context.Context) ([]auth.Token, error) {
+	rows, _ := db.pool.Query(ctx, db.in(tokenColumns+" ORDER BY created, id")) // its error is CollectRows' too
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (auth.Token, error) { return scanToken(row) })
+	return out, db.clean(err)
+}
+
+// RevokeToken implements store.Store. A token that was revoked before stays revoked as of then.
+func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time) error {
+	n, err := db.exec(ctx, "UPDATE @tokens SET revoked = CASE revoked WHEN 0 THEN $1 ELSE revoked END WHERE id = $2", toMicro(at), id)
+	if err == nil && n == 0 {
+		return store.ErrNotFound
+	}
+	return err
+}
