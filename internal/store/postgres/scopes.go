@@ -13,17 +13,6 @@ import (
 	"navra/internal/scope"
 )
 
-func scanScope(row pgx.Row) (s scope.Scope, text string, err error) {
-	var id string
-	var version int64
-	if err := row.Scan(&id, &version, &text); err != nil {
-		return s, "", err
-	}
-	s.ID, s.Version = scope.ID(id), scope.Version(version)
-	_ = s.Label.UnmarshalText([]byte(text)) // a damaged label is the top
-	return s, text, nil
-}
-
 // Scope implements store.Store. A scope that is there and has not ended is only read; one that begins does so under the head lock.
 func (db *DB) Scope(ctx context.Context, o scope.Opening) (scope.Scope, error) {
 	if o.ID == "" {
