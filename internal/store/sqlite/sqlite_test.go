@@ -73,7 +73,11 @@ func openDir(t *testing.T, dir string, clock *storetest.Clock) storetest.Log {
 	return db
 }
 
-func TestSuite(t *testing.T) { storetest.Run(t, func(t *testing.T, dir string, clock *storetest.Clock) storetest.Verifier { return openDir(t, dir, clock) }) }
+func TestSuite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, dir string, clock *storetest.Clock) storetest.Verifier {
+		return openDir(t, dir, clock)
+	})
+}
 
 func TestLog(t *testing.T) { storetest.RunLog(t, openDir) }
 
