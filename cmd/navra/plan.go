@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,6 +44,7 @@ type running struct {
 	gateway    *gateway.Gateway
 	chokepoint *chokepoint.Chokepoint
 	store      database
+	guard      *guard
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -65,13 +65,17 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version,
 	})
-	if err := cp.Started(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), db.Close())
+	guard, err := watch(ctx, db, p.keyPath(), key, log)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if err := cp.Started(ctx, guard.said...); err != nil {
+		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
 	}
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db}, nil
+	return &running{gw, cp, db, guard}, nil
 }
 
 // close ends upstreams first and the store last.
@@ -79,13 +83,14 @@ func (r *running) close(ctx context.Context) error {
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
-	return errors.Join(r.chokepoint.Stopped(ctx), r.store.Close())
+	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
 }
 
 // A database is what commands need of a store, whichever it is.
 type database interface {
 	store.Store
-	Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error]
+	store.Log
+	OnCommit(func(store.Receipt) error)
 	Last(context.Context) (blackbox.Seq, error)
 	Verify(context.Context) (blackbox.Report, error)
 	Close() error
@@ -130,10 +135,7 @@ func (p plan) openStore(ctx context.Context, log *slog.Logger) (database, seal.K
 	if err != nil {
 		return nil, seal.Key{}, err
 	}
-	path := p.Key
-	if path == "" {
-		path = p.Store + ".key"
-	}
+	path := p.keyPath()
 	key, err := seal.LoadOrCreate(path)
 	if err == nil && p.StoreURL != "" {
 		err = checkKey(ctx, db, key, path)
@@ -142,6 +144,14 @@ func (p plan) openStore(ctx context.Context, log *slog.Logger) (database, seal.K
 		return nil, seal.Key{}, errors.Join(err, db.Close())
 	}
 	return db, key, nil
+}
+
+// keyPath is where the key lies.
+func (p plan) keyPath() string {
+	if p.Key != "" {
+		return p.Key
+	}
+	return p.Store + ".key"
 }
 
 // checkKey refuses a key that is not the one of the replicas before: with another, sessions and placeholders of theirs could not be

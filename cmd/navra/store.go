@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -162,25 +161,6 @@ func blackboxCmd(s std) *cobra.Command {
 	var o storeFlags
 	c := &cobra.Command{Use: "blackbox", Short: "Read and verify what was recorded"}
 	o.add(c)
-	verify := &cobra.Command{
-		Use: "verify", Short: "Check that no entry was edited, removed, inserted or reordered", Example: "  navra blackbox verify", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, _, err := o.open(cmd.Context(), s, true)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			rep, err := db.Verify(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if !rep.OK() {
-				return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it are good)", rep.At, rep.Problem, rep.Entries)
-			}
-			_, err = fmt.Fprintf(s.out, "whole: %d entries, head %s\n", rep.Entries, hex.EncodeToString(rep.Head[:]))
-			return err
-		},
-	}
 	var n int
 	var asJSON bool
 	list := &cobra.Command{
@@ -189,7 +169,7 @@ func blackboxCmd(s std) *cobra.Command {
 	}
 	list.Flags().IntVarP(&n, "number", "n", 20, "how many; 0 for all")
 	list.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line, as recorded")
-	c.AddCommand(list, verify)
+	c.AddCommand(list, verifyCmd(s, &o), proveCmd(s, &o), verifyProofCmd(s))
 	return c
 }
 

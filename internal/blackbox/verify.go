@@ -27,14 +27,21 @@ func (r Report) OK() bool { return r.Problem == "" }
 // Verify checks rows in the order of their numbers: that none is missing, doubled, edited or out of place, that each names the hash of
 // the one before it, and that payloads which are still there are those that were committed to. It stops at the first bad
 // entry. An error of the store ends the sequence with it.
-func Verify(rows iter.Seq2[Row, error]) (Report, error) {
+func Verify(rows iter.Seq2[Row, error]) (Report, error) { return VerifyEach(rows, nil) }
+
+// VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem.
+func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (problem string)) (Report, error) {
 	var r Report
 	for row, err := range rows {
 		if err != nil {
 			return r, err
 		}
 		want := Seq(r.Entries + 1)
-		if problem := check(row, want, r.Head); problem != "" {
+		problem := check(row, want, r.Head)
+		if problem == "" && visit != nil {
+			problem = visit(row.Seq, row.Hash)
+		}
+		if problem != "" {
 			r.At, r.Problem = want, problem
 			return r, nil
 		}

@@ -109,8 +109,15 @@ func (p *Chokepoint) tell(ctx context.Context, reason string) error {
 	return p.record(ctx, &x, false)
 }
 
-// Started and Stopped record the life of this process.
-func (p *Chokepoint) Started(ctx context.Context) error { return p.tell(ctx, "navra started") }
+// Started and Stopped record the life of this process. more is what was found at the start and belongs into the record.
+func (p *Chokepoint) Started(ctx context.Context, more ...string) error {
+	for _, text := range more {
+		if err := p.tell(ctx, text); err != nil {
+			return err
+		}
+	}
+	return p.tell(ctx, "navra started")
+}
 
 // Stopped records that this process ends in order.
 func (p *Chokepoint) Stopped(ctx context.Context) error { return p.tell(ctx, "navra stopped") }

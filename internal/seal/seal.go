@@ -97,6 +97,18 @@ func (s Sealer) Tag(value []byte) (tag [32]byte) {
 	return tag
 }
 
+// Seed derives 32 bytes for a key of another kind, for one purpose. It panics on the zero Key.
+func (k Key) Seed(purpose string) []byte {
+	if !k.ok {
+		panic("seal: zero key")
+	}
+	b, err := hkdf.Key(sha256.New, k.b[:], nil, "navra seed "+purpose, keyBytes)
+	if err != nil {
+		panic(err) // lengths are constant
+	}
+	return b
+}
+
 // New returns a fresh key.
 func New() Key {
 	k := Key{ok: true}

@@ -65,7 +65,11 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 		_, err := conn.Exec(ctx, "ROLLBACK")
 		return group.Results, err
 	}
-	return group.Results, db.finish(ctx, conn, group)
+	err = db.finish(ctx, conn, group)
+	if err == nil && db.committed != nil {
+		err = db.committed(group.Head)
+	}
+	return group.Results, err
 }
 
 // begin takes the head lock and reads the head and the scopes of a group. Each statement sees what was committed before it began.

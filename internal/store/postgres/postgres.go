@@ -48,7 +48,8 @@ type DB struct {
 	pool     *pgxpool.Pool
 	commits  *pgxpool.Pool // one connection: readers cannot keep a commit waiting
 
-	group *store.Committer // nil where the store is read only
+	group     *store.Committer          // nil where the store is read only
+	committed func(store.Receipt) error // nil: nobody is told
 }
 
 // Open opens the database of a URL (postgres://USER:PASSWORD@HOST/DATABASE), making the schema and its tables where they are not
@@ -107,6 +108,10 @@ func (db *DB) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
 	}
 	return nil
 }
+
+// OnCommit has f told of the newest entry after each group, before those whose commits it holds are; an error is theirs too. It is called
+// before the first commit.
+func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
 
 // warn says what of the server's settings loses entries.
 func (db *DB) warn(ctx context.Context) error {

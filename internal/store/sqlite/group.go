@@ -111,7 +111,10 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 		return nil, err
 	}
 	done = true
-	return group.Results, db.committed(group.Head)
+	if db.committed != nil && len(group.Entries) > 0 {
+		err = db.committed(group.Head)
+	}
+	return group.Results, err
 }
 
 func (g *groupConn) exec(which int, args ...driver.Value) error {

@@ -39,6 +39,8 @@ type DB struct {
 	group   *store.Committer // nil where the file is read only
 	onGroup *groupConn       // of the committer's goroutine
 
+	committed func(store.Receipt) error // nil: nobody is told
+
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu
 }
@@ -88,8 +90,9 @@ func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 	return s, err
 }
 
-// committed is told of each group that was committed, before its members are.
-func (db *DB) committed(store.Receipt) error { return nil }
+// OnCommit has f told of the newest entry after each group, before those whose commits it holds are; an error is theirs too. It is called
+// before the first commit.
+func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
 
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
 func prepareFile(path string, readOnly bool) error {

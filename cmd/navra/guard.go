@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"navra/internal/blackbox"
+	"navra/internal/heads"
+	"navra/internal/seal"
+	"navra/internal/store"
+	"navra/internal/witness"
+)
+
+// A guard keeps what the blackbox can be held against: checkpoints in it, and the heads file beside its key.
+type guard struct {
+	keeper *witness.Keeper
+	heads  *heads.File
+	said   []string // what was found at the start
+}
+
+func headsPath(keyPath string) string { return strings.TrimSuffix(keyPath, ".key") + ".heads" }
+
+func headsTag(key seal.Key) func([]byte) [32]byte { return key.For("heads").Tag }
+
+// watch holds the database against the heads file, and keeps both from here on. A database that is shorter than it was is recorded as such,
+// and what the heads file said is put aside.
+func watch(ctx context.Context, db database, keyPath string, key seal.Key, log *slog.Logger) (g *guard, err error) {
+	signer, err := blackbox.NewSigner(key.Seed("checkpoints"))
+	if err != nil {
+		return nil, err
+	}
+	g = &guard{said: []string{"checkpoints are signed by " + strings.Join(strings.Split(signer.Key(), "+")[:2], "+")}}
+	path, tag := headsPath(keyPath), headsTag(key)
+	problem, err := held(ctx, db, path, tag)
+	if err != nil {
+		return nil, err
+	}
+	if problem != "" {
+		aside := path + "." + strconv.FormatInt(time.Now().UnixMicro(), 10)
+		if err := os.Rename(path, aside); err != nil {
+			return nil, fmt.Errorf("heads file: %w", err)
+		}
+		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
+		g.said = append(g.said, "the heads file disagreed: "+problem)
+	}
+	if g.heads, err = heads.Open(path, tag); err != nil {
+		return nil, err
+	}
+	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
+	g.keeper = witness.Keep(witness.Options{Log: db, Signer: signer, Logger: log})
+	return g, nil
+}
+
+// held says how the database differs from what the heads file says.
+func held(ctx context.Context, db database, path string, tag func([]byte) [32]byte) (problem string, err error) {
+	m, ok, err := heads.Read(path, tag)
+	if errors.Is(err, heads.ErrDamaged) {
+		return err.Error(), nil
+	}
+	if err != nil || !ok {
+		return "", err
+	}
+	head, err := db.Head(ctx)
+	if err != nil {
+		return "", err
+	}
+	at := [32]byte{}
+	for leaf, err := range db.Leaves(ctx, m.Size) {
+		if err != nil {
+			return "", err
+		}
+		at = leaf
+		break
+	}
+	problem, unclean := m.Compare(head.Seq, at)
+	if unclean {
+		problem += "; or it was lost when the machine stopped without its disk being written"
+	}
+	return problem, nil
+}
+
+// lastCheckpoint is how long the last checkpoint may take: hosts kill a process some 100 ms after they asked it to end.
+const lastCheckpoint = 40 * time.Millisecond
+
+func (g *guard) close(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, lastCheckpoint)
+	defer stop()
+	err := g.keeper.Close(ctx)
+	if ctx.Err() != nil {
+		err = nil // the next start makes it
+	}
+	return errors.Join(err, g.heads.Close())
+}
+
+// evidence is what lies beside the key: none where there is no key.
+func (o *storeFlags) evidence(keyPath string) (e witness.Evidence, signer blackbox.Signer, err error) {
+	if _, err := os.Stat(keyPath); err != nil {
+		return e, signer, nil
+	}
+	key, err := seal.LoadOrCreate(keyPath)
+	if err != nil {
+		return e, signer, err
+	}
+	if signer, err = blackbox.NewSigner(key.Seed("checkpoints")); err != nil {
+		return e, signer, err
+	}
+	e.Key = signer.Key()
+	m, ok, err := heads.Read(headsPath(keyPath), headsTag(key))
+	if ok && err == nil {
+		e.Mark = &m
+	}
+	return e, signer, err
+}
+
+func verifyCmd(s std, o *storeFlags) *cobra.Command {
+	var since []string
+	var key string
+	c := &cobra.Command{
+		Use: "verify", Short: "Check that no entry was edited, removed, inserted, reordered or cut off", Args: cobra.NoArgs,
+		Example: "  navra blackbox verify\n  navra blackbox verify --since checkpoint.txt   # one that was copied elsewhere",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, keyPath, err := o.openLog(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			e, _, err := o.evidence(keyPath)
+			if err != nil {
+				return err
+			}
+			if key != "" {
+				e.Key = key
+			}
+			for _, path := range since {
+				note, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				e.Since = append(e.Since, note)
+			}
+			if e.Key == "" && len(since) > 0 {
+				return usageError{errors.New("--since needs the log's verifier key: --key navra/…+…+…")}
+			}
+			return verify(cmd.Context(), s, db, e)
+		},
+	}
+	c.Flags().StringArrayVar(&since, "since", nil, "a checkpoint that was copied elsewhere")
+	c.Flags().StringVar(&key, "key", "", "the verifier key of checkpoints; default: of the key beside the database")
+	return c
+}
+
+func verify(ctx context.Context, s std, log store.Log, e witness.Evidence) error {
+	f, err := witness.Verify(ctx, log, e)
+	if err != nil {
+		return err
+	}
+	if !f.OK() {
+		more := ""
+		if f.Unclean {
+			more = "; the machine was started anew since, so it may be a tail that was lost in an unclean stop"
+		}
+		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s%s (%d entries before it are good)", f.At, f.Problem, more, min(uint64(f.At)-1, f.Entries))
+	}
+	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
+	if e.Mark != nil {
+		fmt.Fprintf(s.out, " and the heads file")
+	} else {
+		fmt.Fprintf(s.out, "; there is no heads file: a tail that was cut off would not be seen")
+	}
+	_, err = fmt.Fprintln(s.out)
+	return err
+}
+
+// A proofFile is a proof as it is written to a file.
+type proofFile struct {
+	Entry      string   `json:"entry"`
+	Path       []string `json:"path"`
+	Checkpoint string   `json:"checkpoint"`
+}
+
+func proveCmd(s std, o *storeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "prove SEQ", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.ParseUint(args[0], 10, 63)
+			if err != nil || n == 0 {
+				return usageError{fmt.Errorf("%q is no number of an entry, such as 42", args[0])}
+			}
+			db, keyPath, err := o.openLog(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			e, signer, err := o.evidence(keyPath)
+			if err != nil {
+				return err
+			}
+			if e.Key == "" {
+				return fmt.Errorf("the key %s is not there: without it nothing can be signed", keyPath)
+			}
+			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n))
+			if err != nil {
+				return err
+			}
+			out := proofFile{Entry: string(p.Entry), Path: []string{}, Checkpoint: string(p.Checkpoint)}
+			for _, h := range p.Path {
+				out.Path = append(out.Path, hex.EncodeToString(h[:]))
+			}
+			fmt.Fprintf(s.err, "check it with: navra blackbox verify-proof FILE --key '%s'\n", e.Key)
+			enc := json.NewEncoder(s.out)
+			enc.SetEscapeHTML(false)
+			enc.SetIndent("", "  ")
+			return enc.Encode(out)
+		},
+	}
+}
+
+// maxProof bounds what is read of a proof, in bytes.
+const maxProof = 1 << 20
+
+func verifyProofCmd(s std) *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use: "verify-proof FILE", Short: "Check a proof, without the database", Example: "  navra blackbox verify-proof proof.json --key 'navra/1f…+2a…+AQ…'", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			var in proofFile
+			if err := json.NewDecoder(io.LimitReader(f, maxProof)).Decode(&in); err != nil {
+				return fmt.Errorf("%s is no proof: %w", args[0], err)
+			}
+			p := witness.Proof{Entry: []byte(in.Entry), Checkpoint: []byte(in.Checkpoint)}
+			for _, text := range in.Path {
+				b, err := hex.DecodeString(text)
+				if err != nil || len(b) != 32 {
+					return fmt.Errorf("%s is no proof: its path holds what is no hash", args[0])
+				}
+				p.Path = append(p.Path, [32]byte(b))
+			}
+			e, signed, err := p.Check(key)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "proved: entry %d of %d in %s: %s %s %s, %s by %s at %s\n", e.Seq, signed.Size, signed.Origin,
+				e.Kind, plain(e.Method), plain(e.Target), e.Verdict, plain(e.Principal), e.Time.Format(time.RFC3339))
+			return err
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "the verifier key of the log, as its operator has told it")
+	_ = c.MarkFlagRequired("key") // it is there
+	return c
+}
+
+// openLog opens the database to be read, and says where its key lies.
+func (o *storeFlags) openLog(ctx context.Context, s std) (db database, keyPath string, err error) {
+	db, f, err := o.open(ctx, s, true)
+	if err != nil {
+		return nil, "", err
+	}
+	path := o.store
+	if path == "" && f != nil {
+		if keyPath = f.Key; keyPath == "" {
+			path = f.Store
+		}
+	}
+	if keyPath == "" {
+		if path == "" {
+			if path, err = defaultStore(); err != nil {
+				return nil, "", errors.Join(err, db.Close())
+			}
+		}
+		keyPath = path + ".key"
+	}
+	return db, keyPath, nil
+}

@@ -1,0 +1,149 @@
+// Package heads keeps, outside the database, how long the log was and what it ended with: what the database does not have of that was cut
+// off, or the database was rolled back.
+package heads
+
+import (
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"navra/internal/blackbox"
+)
+
+// A Mark is what the file says. The zero Mark says nothing.
+type Mark struct {
+	Size blackbox.Seq
+	Head [32]byte
+	Boot string // of the operating system's run in which it was written, "" where that cannot be told
+}
+
+// ErrDamaged reports a file that holds no mark made with this key.
+var ErrDamaged = errors.New("it holds no mark made with this key: it was edited, or is of another key")
+
+// line is the length of the one line that the file holds: a write replaces it whole.
+const line = 200
+
+// A File is an open heads file. Its methods may be called concurrently, also by several processes.
+type File struct {
+	path string
+	tag  func([]byte) [32]byte
+	boot string
+
+	mu sync.Mutex
+	f  *os.File
+}
+
+// Open opens the file at path for its owner alone (0600), making it where it is not there. tag makes the keyed MAC of what is written.
+func Open(path string, tag func([]byte) [32]byte) (*File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("heads file: %w", err)
+	}
+	return &File{path: path, tag: tag, boot: Boot(), f: f}, nil
+}
+
+// Read reads the file at path; ok is false where there is none yet.
+func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(b) == 0 {
+		return Mark{}, false, nil
+	}
+	if err == nil {
+		m, err = parse(b, tag)
+	}
+	if err != nil {
+		return Mark{}, true, fmt.Errorf("heads file %s: %w", path, err)
+	}
+	return m, true, nil
+}
+
+// Note writes that the log has come to a size, unless the file says already that it is longer.
+func (f *File) Note(size blackbox.Seq, head [32]byte) (err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := lock(f.f); err != nil {
+		return fmt.Errorf("heads file %s: %w", f.path, err)
+	}
+	defer func() { err = errors.Join(err, unlock(f.f)) }()
+	var b [line]byte
+	if n, err := f.f.ReadAt(b[:], 0); n == line {
+		if m, err := parse(b[:], f.tag); err == nil && m.Size >= size {
+			return nil
+		}
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("heads file %s: %w", f.path, err)
+	}
+	if _, err := f.f.WriteAt(f.format(Mark{size, head, f.boot}), 0); err != nil {
+		return fmt.Errorf("heads file %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+func (f *File) format(m Mark) []byte {
+	said := fmt.Sprintf("navra heads 1 %d %x %s ", m.Size, m.Head, orDash(m.Boot))
+	mac := f.tag([]byte(said))
+	text := said + hex.EncodeToString(mac[:])
+	return append([]byte(text), strings.Repeat(" ", line-1-len(text))+"\n"...)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func parse(b []byte, tag func([]byte) [32]byte) (m Mark, err error) {
+	text := strings.TrimRight(string(b), " \n")
+	i := strings.LastIndexByte(text, ' ')
+	if len(b) != line || i < 0 {
+		return m, ErrDamaged
+	}
+	said, mac := text[:i+1], text[i+1:]
+	want := tag([]byte(said))
+	got, err := hex.DecodeString(mac)
+	fields := strings.Fields(said)
+	if err != nil || subtle.ConstantTimeCompare(got, want[:]) != 1 || len(fields) != 6 {
+		return m, ErrDamaged
+	}
+	size, err1 := strconv.ParseUint(fields[3], 10, 64)
+	head, err2 := hex.DecodeString(fields[4])
+	if err1 != nil || err2 != nil || len(head) != 32 {
+		return m, ErrDamaged
+	}
+	m = Mark{Size: blackbox.Seq(size), Head: [32]byte(head), Boot: strings.TrimPrefix(fields[5], "-")}
+	return m, nil
+}
+
+// Compare says what is wrong with a log that has size entries, of which the one with the mark's number has the hash at; "" for nothing.
+// unclean is true where a cut tail may also have been lost when the machine stopped without its disk being written.
+func (m Mark) Compare(size blackbox.Seq, at [32]byte) (problem string, unclean bool) {
+	switch {
+	case m.Size == 0:
+		return "", false
+	case size < m.Size:
+		unclean = m.Boot != "" && m.Boot != Boot()
+		return fmt.Sprintf("the log ends with entry %d, and had %d entries: its tail was cut off, or the database is an old copy", size, m.Size), unclean
+	case at != m.Head:
+		return fmt.Sprintf("entry %d is another than it was when it was written", m.Size), false
+	}
+	return "", false
+}
+
+// Boot names the operating system's present run, "" where that cannot be told.
+func Boot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

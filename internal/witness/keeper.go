@@ -1,0 +1,228 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"navra/internal/blackbox"
+	"navra/internal/store"
+)
+
+// Options are the parts of a Keeper; all are required but Every and Interval.
+type Options struct {
+	Log      store.Log
+	Signer   blackbox.Signer
+	Logger   *slog.Logger
+	Every    int           // entries after which a checkpoint is made; 0 means DefaultEvery
+	Interval time.Duration // after which one is made if there are new entries; 0 means DefaultInterval
+}
+
+// How often a checkpoint is made where nothing is said.
+const (
+	DefaultEvery    = 1000
+	DefaultInterval = time.Minute
+)
+
+// A Keeper makes checkpoints of a log while it grows. Several may keep one log.
+type Keeper struct {
+	o    Options
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu   sync.Mutex // held while one is made
+	tree *blackbox.Tree
+}
+
+// Keep starts a keeper. Close ends it.
+func Keep(o Options) *Keeper {
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	ctx, end := context.WithCancel(context.Background())
+	k := &Keeper{o: o, end: end}
+	k.work.Go(func() { k.run(ctx) })
+	return k
+}
+
+// Close makes a last checkpoint and ends the keeper.
+func (k *Keeper) Close(ctx context.Context) error {
+	k.end()
+	k.work.Wait()
+	return k.Checkpoint(ctx)
+}
+
+// look is how often it is looked whether enough entries have come.
+const look = 2 * time.Second
+
+func (k *Keeper) run(ctx context.Context) {
+	tick := time.NewTicker(min(look, k.o.Interval))
+	defer tick.Stop()
+	made := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		head, err := k.o.Log.Head(ctx)
+		if err == nil && head.Seq >= k.size()+blackbox.Seq(k.o.Every) || time.Since(made) >= k.o.Interval {
+			err = k.Checkpoint(ctx)
+			made = time.Now()
+		}
+		if err != nil && ctx.Err() == nil {
+			k.o.Logger.Warn("no checkpoint of the blackbox could be made", "err", err)
+		}
+	}
+}
+
+func (k *Keeper) size() blackbox.Seq {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tree == nil {
+		return 0
+	}
+	return k.tree.Size()
+}
+
+// Checkpoint signs the log as it is now, unless nothing has come since the last one.
+func (k *Keeper) Checkpoint(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tree == nil {
+		tree, err := k.resume(ctx)
+		if err != nil {
+			return err
+		}
+		k.tree = tree
+	}
+	before := k.tree.Size()
+	if err := grow(ctx, k.o.Log, k.tree); err != nil {
+		k.tree = nil // it may have grown by half
+		return err
+	}
+	if k.tree.Size() == before {
+		return nil
+	}
+	c, err := k.o.Signer.Sign(k.tree)
+	if err != nil {
+		return err
+	}
+	return k.o.Log.AddCheckpoint(ctx, c)
+}
+
+// resume goes on from the newest checkpoint of this key. One of another key is no ground to stand on.
+func (k *Keeper) resume(ctx context.Context) (*blackbox.Tree, error) {
+	kept, err := k.o.Log.Checkpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(kept) - 1; i >= 0; i-- {
+		tree, err := blackbox.TreeAt(kept[i].Size, kept[i].Frontier)
+		if err != nil {
+			continue
+		}
+		root, err := tree.Root()
+		if s, noted := blackbox.OpenNote(kept[i].Note, k.o.Signer.Key()); err == nil && noted == nil && s.Root == root && s.Size == kept[i].Size {
+			return tree, nil
+		}
+	}
+	return new(blackbox.Tree), nil
+}
+
+// grow adds what has come since.
+func grow(ctx context.Context, log store.Log, tree *blackbox.Tree) error {
+	for leaf, err := range log.Leaves(ctx, tree.Size()+1) {
+		if err != nil {
+			return err
+		}
+		if err := tree.Append(leaf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A Proof shows that an entry is in a log that somebody has signed for. It needs no database to be checked.
+type Proof struct {
+	Entry      []byte     // its encoding
+	Path       [][32]byte // RFC 6962 audit path
+	Checkpoint []byte     // signed note
+}
+
+var errNone = errors.New("there is no such entry")
+
+// ProofOf makes the proof of entry n under a checkpoint of the log as it is now.
+func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n blackbox.Seq) (p Proof, err error) {
+	for row, err := range log.Rows(ctx, n) {
+		if err != nil {
+			return p, err
+		}
+		if row.Seq == n {
+			p.Entry = row.Encoded
+		}
+		break
+	}
+	if p.Entry == nil {
+		return p, fmt.Errorf("entry %d: %w", n, errNone)
+	}
+	tree, err := checked(ctx, log, signer.Key())
+	if err != nil {
+		return p, err
+	}
+	c, err := signer.Sign(tree)
+	if err != nil {
+		return p, err
+	}
+	p.Checkpoint = c.Note
+	p.Path, err = blackbox.ProveInclusion(log.Leaves(ctx, 1), n, c.Size)
+	return p, err
+}
+
+// checked computes the tree, and holds it against the checkpoints that were signed before: nothing else is signed for.
+func checked(ctx context.Context, log store.Log, key string) (*blackbox.Tree, error) {
+	roots := map[blackbox.Seq][][32]byte{}
+	if r, err := (Evidence{Key: key}).notes(ctx, log, roots); err != nil || !r.OK() {
+		return nil, errors.Join(err, errDisagrees)
+	}
+	tree := new(blackbox.Tree)
+	for leaf, err := range log.Leaves(ctx, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := tree.Append(leaf); err != nil {
+			return nil, err
+		}
+		for _, want := range roots[tree.Size()] {
+			if root, err := tree.Root(); err != nil || root != want {
+				return nil, errDisagrees
+			}
+		}
+		delete(roots, tree.Size())
+	}
+	if len(roots) > 0 {
+		return nil, errDisagrees
+	}
+	return tree, nil
+}
+
+var errDisagrees = errors.New("the log does not agree with its checkpoints: run navra blackbox verify")
+
+// Check checks a proof by the verifier key of its log, and returns the entry.
+func (p Proof) Check(key string) (blackbox.Entry, blackbox.Signed, error) {
+	s, err := blackbox.OpenNote(p.Checkpoint, key)
+	if err != nil {
+		return blackbox.Entry{}, s, err
+	}
+	e, err := blackbox.Decode(p.Entry)
+	if err == nil {
+		err = blackbox.CheckInclusion(blackbox.Hash(p.Entry), e.Seq, s.Size, p.Path, s.Root)
+	}
+	return e, s, err
+}
