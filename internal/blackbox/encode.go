@@ -49,6 +49,9 @@ func commit(salt, b []byte) (sum [32]byte) {
 
 // cut returns at most limit bytes of b, ending at a character's end, valid UTF-8.
 func cut(b []byte, limit int) []byte {
+	if len(b) > limit+utf8.UTFMax {
+		b = b[:limit+utf8.UTFMax] // what is cut in two here is cut off below
+	}
 	b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
 	if len(b) <= limit {
 		return b

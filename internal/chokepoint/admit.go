@@ -169,7 +169,7 @@ func (p *Chokepoint) begin(from Peer) Crossing {
 	x.facts.Who = from.Who
 	x.entry = blackbox.Entry{
 		Kind: blackbox.Request, Ref: blackbox.NewRef(), Principal: from.Who.Name(), Auth: from.Who.Method(),
-		Scope: string(x.open.ID), Transport: string(from.In.Transport), Version: string(from.Version),
+		Scope: string(x.open.ID), Transport: string(from.In.Transport), Era: era(from.Version), Version: string(from.Version),
 		Method: from.In.Msg.Method, RequestID: from.In.Msg.ID.String(),
 	}
 	if from.Session != "" {
@@ -177,6 +177,17 @@ func (p *Chokepoint) begin(from Peer) Crossing {
 		x.entry.Session = hex.EncodeToString(sum[:8])
 	}
 	return x
+}
+
+// era is how entries call the era of a version; "" where there is none yet.
+func era(v mcp.Version) string {
+	switch {
+	case v.Stateless():
+		return "stateless"
+	case v.Stateful():
+		return "stateful"
+	}
+	return ""
 }
 
 // lane names the connection that a peer's calls to an upstream use.

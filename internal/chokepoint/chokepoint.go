@@ -96,6 +96,7 @@ type Crossing struct {
 	final    jsonrpc.Raw     // what goes on
 	paths    func() []string // canonical paths that the request named; on the way back
 	found    []secret
+	clean    bool                // the filter found nothing in body
 	seal     *blackbox.Payload   // of body, for the entry
 	table    []scope.Placeholder // the scope's secrets
 	set      *filter.Set         // the filter, and what the scope knows as secrets

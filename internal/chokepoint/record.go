@@ -8,6 +8,7 @@ import (
 	"navra/internal/filter"
 	"navra/internal/ifc"
 	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
 	"navra/internal/policy"
 	"navra/internal/scope"
 	"navra/internal/store"
@@ -34,6 +35,9 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 	return err
 }
 
+// shortestSecret is the length below which no detector finds anything, in bytes.
+const shortestSecret = 6
+
 // raise is what a crossing adds to its scope: the label of what the client gets, and nothing where it gets nothing.
 func (x *Crossing) raise() ifc.Label {
 	if x.way == toClient && x.verdict.Permits() && x.open.ID != "" {
@@ -49,7 +53,7 @@ func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
 	e.Verdict, e.Stage, e.Reason = x.verdict.Effect.String(), string(x.verdict.Stage), x.verdict.Reason
 	e.Role = x.verdict.Role
 	for _, text := range []*string{&e.Target, &e.Reason, &e.RequestID, &e.Method} { // what a peer chose may hold a secret
-		if *text != "" {
+		if len(*text) >= shortestSecret && !mcp.IsMethod(*text) {
 			*text = p.Redact(*text)
 		}
 	}
@@ -88,6 +92,10 @@ func (p *Chokepoint) payload(x *Crossing) *blackbox.Payload {
 	name := "arguments"
 	if x.way == toClient {
 		name = "result"
+	}
+	if x.clean { // what was looked through with the same filter needs no second look
+		out := blackbox.NewPayload(name, x.body, x.body)
+		return &out
 	}
 	set := x.set
 	if set == nil { // nothing of it crosses

@@ -64,7 +64,7 @@ func (p *Chokepoint) returning(c *clearance, kind blackbox.Kind) Crossing {
 	e := c.x.entry
 	x.entry = blackbox.Entry{
 		Kind: kind, Ref: blackbox.NewRef(), Cause: c.seq, Principal: e.Principal, Auth: e.Auth, Session: e.Session, Scope: e.Scope,
-		Transport: e.Transport, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID,
+		Transport: e.Transport, Era: e.Era, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID,
 	}
 	if c.lane.upstream == Self {
 		x.label = ifc.Bottom()

@@ -135,6 +135,7 @@ func vaultContext(id scope.ID, kind string) []byte {
 func (p *Chokepoint) examine(x *Crossing) error {
 	_, found, err := x.set.Apply(x.final, nil)
 	if err != nil || len(found) == 0 {
+		x.clean = err == nil && bytes.Equal(x.final, x.body)
 		return err
 	}
 	from := make(map[[32]byte][]string, len(x.table))
@@ -154,6 +155,7 @@ func (p *Chokepoint) examine(x *Crossing) error {
 func (p *Chokepoint) conceal(ctx context.Context, x *Crossing) error {
 	_, found, err := x.set.Apply(x.body, nil)
 	if err != nil || len(found) == 0 {
+		x.clean = err == nil
 		return err
 	}
 	for _, f := range found {
