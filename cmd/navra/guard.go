@@ -36,13 +36,13 @@ func headsTag(key seal.Key) func([]byte) [32]byte { return key.For("heads").Tag 
 
 // watch holds the database against the heads file, and keeps both from here on. A database that is shorter than it was is recorded as such,
 // and what the heads file said is put aside.
-func watch(ctx context.Context, db database, keyPath string, key seal.Key, log *slog.Logger) (g *guard, err error) {
+func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(context.Context, string) error, log *slog.Logger) (g *guard, err error) {
 	signer, err := blackbox.NewSigner(key.Seed("checkpoints"))
 	if err != nil {
 		return nil, err
 	}
 	g = &guard{said: []string{"checkpoints are signed by " + strings.Join(strings.Split(signer.Key(), "+")[:2], "+")}}
-	path, tag := headsPath(keyPath), headsTag(key)
+	path, tag := headsPath(p.keyPath()), headsTag(key)
 	problem, err := held(ctx, db, path, tag)
 	if err != nil {
 		return nil, err
@@ -55,11 +55,13 @@ func watch(ctx context.Context, db database, keyPath string, key seal.Key, log *
 		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
 		g.said = append(g.said, "the heads file disagreed: "+problem)
 	}
-	if g.heads, err = heads.Open(path, tag); err != nil {
+	if g.heads, err = heads.Open(path, tag, p.Blackbox.Fsync); err != nil {
 		return nil, err
 	}
 	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
-	g.keeper = witness.Keep(witness.Options{Log: db, Signer: signer, Logger: log})
+	g.keeper = witness.Keep(witness.Options{
+		Log: db, Signer: signer, Logger: log, To: p.Blackbox.CheckpointTo, Keep: p.Blackbox.Keep, Tell: tell,
+	})
 	return g, nil
 }
 

@@ -55,7 +55,7 @@ func configPlan(f *config.File) (plan, error) {
 		}
 		p.Specs = append(p.Specs, spec)
 	}
-	p.NamesMax = f.NamesMax
+	p.NamesMax, p.Blackbox = f.NamesMax, f.Blackbox
 	return p, nil
 }
 

@@ -37,6 +37,7 @@ type plan struct {
 	Principals auth.Directory
 	Policy     policy.Options
 	NamesMax   int // 0: the default
+	Blackbox   config.Blackbox
 }
 
 // A running is a gateway with what it stands on.
@@ -65,7 +66,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version,
 	})
-	guard, err := watch(ctx, db, p.keyPath(), key, log)
+	guard, err := watch(ctx, db, p, key, cp.Event, log)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -97,14 +98,14 @@ type database interface {
 }
 
 // openDatabase opens the database of a URL, or the file at path where there is none.
-func openDatabase(ctx context.Context, path string, url gateway.Secret, readOnly bool, log *slog.Logger) (database, error) {
+func openDatabase(ctx context.Context, path string, url gateway.Secret, o sqlite.Options) (database, error) {
 	if url != "" {
-		return asDatabase(postgres.Open(ctx, string(url), postgres.Options{Logger: log, ReadOnly: readOnly}))
+		return asDatabase(postgres.Open(ctx, string(url), postgres.Options{Logger: o.Logger, ReadOnly: o.ReadOnly}))
 	}
 	if strings.Contains(path, "://") { // not shown: it may hold a password
 		return nil, usageError{errors.New("--store takes the path of a file; the URL of a database belongs under store in the configuration")}
 	}
-	return asDatabase(sqlite.Open(ctx, path, sqlite.Options{Logger: log, ReadOnly: readOnly}))
+	return asDatabase(sqlite.Open(ctx, path, o))
 }
 
 // asDatabase keeps the nil of a failed opening a nil.
@@ -131,7 +132,7 @@ func (p plan) blackbox() string {
 
 // openStore opens the database and its key.
 func (p plan) openStore(ctx context.Context, log *slog.Logger) (database, seal.Key, error) {
-	db, err := openDatabase(ctx, p.Store, p.StoreURL, false, log)
+	db, err := openDatabase(ctx, p.Store, p.StoreURL, sqlite.Options{Logger: log, Fsync: p.Blackbox.Fsync})
 	if err != nil {
 		return nil, seal.Key{}, err
 	}

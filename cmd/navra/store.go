@@ -16,6 +16,7 @@ import (
 	"navra/internal/config"
 	"navra/internal/gateway"
 	"navra/internal/store"
+	"navra/internal/store/sqlite"
 )
 
 // storeFlags say which database a command works on: the one named, else the configuration's, else the default.
@@ -46,7 +47,7 @@ func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (database, 
 			return nil, nil, err
 		}
 	}
-	db, err := openDatabase(ctx, path, url, readOnly, logger(s, false))
+	db, err := openDatabase(ctx, path, url, sqlite.Options{Logger: logger(s, false), ReadOnly: readOnly})
 	return db, f, err
 }
 

@@ -79,7 +79,7 @@ func checkPayloads(e Entry, kept []Payload) string {
 				continue
 			}
 			found = true
-			if commit(k.StoredSalt, k.Stored) != p.StoredProof {
+			if len(k.StoredSalt) != saltBytes || len(k.WholeSalt) != saltBytes || commit(k.StoredSalt, k.Stored) != p.StoredProof {
 				return fmt.Sprintf("the %s were edited: they are not what was committed to", k.Name)
 			}
 		}

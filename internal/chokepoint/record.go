@@ -117,6 +117,9 @@ func (p *Chokepoint) tell(ctx context.Context, reason string) error {
 	return p.record(ctx, &x, false)
 }
 
+// Event records something that matters and is no crossing.
+func (p *Chokepoint) Event(ctx context.Context, text string) error { return p.tell(ctx, text) }
+
 // Started and Stopped record the life of this process. more is what was found at the start and belongs into the record.
 func (p *Chokepoint) Started(ctx context.Context, more ...string) error {
 	for _, text := range more {

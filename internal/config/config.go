@@ -47,12 +47,20 @@ type File struct {
 	Database   Variable // a URL in the place of Store: see DatabaseURL
 	Key        string   // the file of the key that seals; "" for the default
 	Upstreams  []Upstream
+	Blackbox   Blackbox
 	NamesMax   int                 // length of a public name with its prefix; 0 for the default
 	Principals map[string][]string // roles by principal
 	Roles      map[string]Role
 	Violation  string // deny, ask, observe
 	Results    string // of secrets: record, pseudonymise, deny
 	Arguments  string // of secrets: record, ask, deny
+}
+
+// A Blackbox says how the record is kept.
+type Blackbox struct {
+	Fsync        bool          // each group of entries is on the disk before anybody is answered
+	Keep         time.Duration // how long payloads stay; 0: for ever
+	CheckpointTo string        // a file that the newest checkpoint is written to; "" for none
 }
 
 // An Upstream is one MCP server.

@@ -28,6 +28,13 @@ func (r *reader) file(b []byte) *File {
 		"upstreams":  func(n *yaml.Node, at string) { r.upstreams(n, at, f) },
 		"principals": func(n *yaml.Node, at string) { later = append(later, r.principals(n, at, f)...) },
 		"roles":      func(n *yaml.Node, at string) { r.roles(n, at, f) },
+		"blackbox": func(n *yaml.Node, at string) {
+			r.fields(n, at, fields{
+				"durability":    func(n *yaml.Node, at string) { f.Blackbox.Fsync = r.word(n, at, "process", "fsync") == "fsync" },
+				"keep":          func(n *yaml.Node, at string) { f.Blackbox.Keep = r.days(n, at) },
+				"checkpoint_to": func(n *yaml.Node, at string) { f.Blackbox.CheckpointTo = r.path(n, at) },
+			})
+		},
 		"names": func(n *yaml.Node, at string) {
 			r.fields(n, at, fields{"max": func(n *yaml.Node, at string) { f.NamesMax = r.number(n, at, minName, maxName) }})
 		},

@@ -17,6 +17,7 @@ const (
 	maxErrors = 10
 	// maxDuration bounds what a time-out may be.
 	maxDuration = 24 * time.Hour
+	maxDays     = 36_500
 	// Bounds on names.max: shorter leaves no room for a prefix and a hash, longer no model takes.
 	minName, maxName = 24, 64
 )
@@ -177,6 +178,23 @@ func (r *reader) duration(n *yaml.Node, at string) time.Duration {
 	d, err := time.ParseDuration(s)
 	if ok && (err != nil || d <= 0 || d > maxDuration) {
 		r.fault(n, at, "%q is no duration such as 30s or 5m (at most 24h)", s)
+	}
+	return d
+}
+
+// days reads a time that may be given in days: 90d, or 36h.
+func (r *reader) days(n *yaml.Node, at string) time.Duration {
+	s, ok := r.written(n, at)
+	d, err := time.ParseDuration(s)
+	if count, given := strings.CutSuffix(s, "d"); given {
+		var days int
+		if days, err = strconv.Atoi(count); days > maxDays {
+			days = 0
+		}
+		d = time.Duration(days) * 24 * time.Hour
+	}
+	if ok && (err != nil || d < time.Hour) {
+		r.fault(n, at, "%q is no time such as 90d or 36h (at least 1h)", s)
 	}
 	return d
 }

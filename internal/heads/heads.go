@@ -34,18 +34,21 @@ type File struct {
 	path string
 	tag  func([]byte) [32]byte
 	boot string
+	sync bool // each mark is on the disk before Note returns
 
 	mu sync.Mutex
 	f  *os.File
 }
 
 // Open opens the file at path for its owner alone (0600), making it where it is not there. tag makes the keyed MAC of what is written.
-func Open(path string, tag func([]byte) [32]byte) (*File, error) {
+//
+// With sync a mark outlives a power cut.
+func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("heads file: %w", err)
 	}
-	return &File{path: path, tag: tag, boot: Boot(), f: f}, nil
+	return &File{path: path, tag: tag, boot: Boot(), sync: sync, f: f}, nil
 }
 
 // Read reads the file at path; ok is false where there is none yet.
@@ -81,6 +84,9 @@ func (f *File) Note(size blackbox.Seq, head [32]byte) (err error) {
 	}
 	if _, err := f.f.WriteAt(f.format(Mark{size, head, f.boot}), 0); err != nil {
 		return fmt.Errorf("heads file %s: %w", f.path, err)
+	}
+	if f.sync {
+		return f.f.Sync()
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestMarks(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for p := range 4 { // as four processes do
-		f, err := Open(path, tag)
+		f, err := Open(path, tag, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestCompare(t *testing.T) {
 }
 
 func BenchmarkNote(b *testing.B) {
-	f, err := Open(filepath.Join(b.TempDir(), "x.heads"), seal.New().For("heads").Tag)
+	f, err := Open(filepath.Join(b.TempDir(), "x.heads"), seal.New().For("heads").Tag, false)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,6 +19,11 @@ type Options struct {
 	Logger   *slog.Logger
 	Every    int           // entries after which a checkpoint is made; 0 means DefaultEvery
 	Interval time.Duration // after which one is made if there are new entries; 0 means DefaultInterval
+
+	To   string        // a file that holds the newest checkpoint; "" for none
+	Keep time.Duration // how long payloads stay; 0: for ever
+	// Tell records an event; it is needed with Keep.
+	Tell func(ctx context.Context, text string) error
 }
 
 // How often a checkpoint is made where nothing is said.
@@ -48,6 +53,9 @@ func Keep(o Options) *Keeper {
 	ctx, end := context.WithCancel(context.Background())
 	k := &Keeper{o: o, end: end}
 	k.work.Go(func() { k.run(ctx) })
+	if o.Keep > 0 {
+		k.work.Go(func() { k.retain(ctx) })
+	}
 	return k
 }
 
@@ -114,7 +122,10 @@ func (k *Keeper) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.o.Log.AddCheckpoint(ctx, c)
+	if err := k.o.Log.AddCheckpoint(ctx, c); err != nil || k.o.To == "" {
+		return err
+	}
+	return replace(k.o.To, c.Note)
 }
 
 // resume goes on from the newest checkpoint of this key. One of another key is no ground to stand on.

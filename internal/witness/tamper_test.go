@@ -37,7 +37,7 @@ func newLog(t *testing.T, key seal.Key) *log {
 		t.Fatal(err)
 	}
 	l.with(t, func(db *sqlite.DB) {
-		h, err := heads.Open(l.path+".heads", l.tag)
+		h, err := heads.Open(l.path+".heads", l.tag, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,6 +180,9 @@ func TestTampering(t *testing.T) {
 		{"drop one and close the gap", run("DELETE FROM entries WHERE seq = 7", "UPDATE entries SET seq = seq - 1000 WHERE seq > 7", "UPDATE entries SET seq = seq + 999 WHERE seq < 0"), needsDatabase, 7},
 		{"swap two", run("UPDATE entries SET seq = 99 WHERE seq = 7", "UPDATE entries SET seq = 7 WHERE seq = 8", "UPDATE entries SET seq = 8 WHERE seq = 99"), needsDatabase, 7},
 		{"insert a copy", run("INSERT INTO entries SELECT 41, body, hash, payloads FROM entries WHERE seq = 7"), needsDatabase, 41},
+		{"insert below the first", run("INSERT INTO entries SELECT -3, body, hash, payloads FROM entries WHERE seq = 7"), needsDatabase, 1},
+		{"lengthen a hash", run("UPDATE entries SET hash = CAST(hash || x'00' AS BLOB) WHERE seq = 7"), needsDatabase, 7},
+		{"move stored text into the salt", run("UPDATE entries SET payloads = CAST(substr(payloads, 1, 10) || x'0e' || substr(payloads, 13, 14) || x'11' || substr(payloads, 12, 1) || substr(payloads, 28) AS BLOB) WHERE seq = 7"), needsDatabase, 7},
 		{"edit a hash", run("UPDATE entries SET hash = zeroblob(32) WHERE seq = 7"), needsDatabase, 7},
 		{"edit a payload", run("UPDATE entries SET payloads = CAST(substr(payloads, 1, 14) || x'78' || substr(payloads, 16) AS BLOB) WHERE seq = 7"), needsDatabase, 7},
 		{"put another's payload", run("UPDATE entries SET payloads = (SELECT payloads FROM entries WHERE seq = 8) WHERE seq = 7"), needsDatabase, 7},

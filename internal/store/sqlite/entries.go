@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"navra/internal/blackbox"
 	"navra/internal/store"
@@ -63,7 +64,7 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, from, page)
+	rows, err := q.QueryContext(ctx, lowest(from), page)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +72,11 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	for rows.Next() {
 		var r blackbox.Row
 		var hash, kept []byte
-		if err := rows.Scan(&r.Seq, &r.Encoded, &hash, &kept); err != nil {
+		var seq int64
+		if err := rows.Scan(&seq, &r.Encoded, &hash, &kept); err != nil {
 			return nil, err
 		}
-		copy(r.Hash[:], hash)
+		r.Seq, r.Hash = blackbox.Seq(seq), whole(hash)
 		if r.Payloads, err = decodePayloads(kept); err != nil {
 			r.Payloads = []blackbox.Payload{{Name: err.Error()}} // found by whoever verifies
 		}
@@ -83,12 +85,28 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	return out, rows.Err()
 }
 
+// lowest is the number to read from: for the first entry also those below it, which nobody but an intruder has written.
+func lowest(from blackbox.Seq) int64 {
+	if from <= 1 {
+		return math.MinInt64
+	}
+	return int64(from)
+}
+
+// whole is a hash as it is stored; zero, which fits nothing, for one of another length.
+func whole(b []byte) (h [32]byte) {
+	if len(b) == len(h) {
+		copy(h[:], b)
+	}
+	return h
+}
+
 func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, err error) {
 	q, err := db.prepared(ctx, "SELECT seq, hash FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?")
 	if err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, from, page)
+	rows, err := q.QueryContext(ctx, lowest(from), page)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +114,11 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row
 	for rows.Next() {
 		var r blackbox.Row
 		var hash sql.RawBytes
-		if err := rows.Scan(&r.Seq, &hash); err != nil {
+		var seq int64
+		if err := rows.Scan(&seq, &hash); err != nil {
 			return nil, err
 		}
-		copy(r.Hash[:], hash)
+		r.Seq, r.Hash = blackbox.Seq(seq), whole(hash)
 		out = append(out, r)
 	}
 	return out, rows.Err()

@@ -24,6 +24,7 @@ type Options struct {
 	Logger   *slog.Logger     // nil: none
 	Now      func() time.Time // nil: time.Now
 	ReadOnly bool             // the file must be there and is not written to
+	Fsync    bool             // a commit is on the disk before it is answered
 }
 
 // busyTimeout is how long a process waits for another's write lock.
@@ -59,11 +60,11 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{path: abs, now: o.Now, stmts: map[string]*sql.Stmt{}}
-	if db.write, err = sql.Open("sqlite", dsn(abs, o.ReadOnly, true)); err != nil {
+	if db.write, err = sql.Open("sqlite", dsn(abs, o, true)); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
 	db.write.SetMaxOpenConns(1)
-	if db.read, err = sql.Open("sqlite", dsn(abs, o.ReadOnly, false)); err != nil {
+	if db.read, err = sql.Open("sqlite", dsn(abs, o, false)); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
 	}
 	db.read.SetMaxOpenConns(4)
@@ -112,14 +113,18 @@ func prepareFile(path string, readOnly bool) error {
 	return f.Close()
 }
 
-func dsn(path string, readOnly, immediate bool) string {
+func dsn(path string, o Options, immediate bool) string {
 	q := url.Values{}
+	synchronous := "synchronous(NORMAL)"
+	if o.Fsync {
+		synchronous = "synchronous(FULL)"
+	}
 	for _, p := range []string{
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "synchronous(NORMAL)", "foreign_keys(ON)", "trusted_schema(OFF)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)",
 	} {
 		q.Add("_pragma", p)
 	}
-	if readOnly {
+	if o.ReadOnly {
 		q.Set("mode", "ro")
 	} else {
 		q.Add("_pragma", "journal_mode(WAL)")

@@ -1,0 +1,85 @@
+package witness
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"navra/internal/blackbox"
+	"navra/internal/ifc"
+	"navra/internal/seal"
+	"navra/internal/store"
+	"navra/internal/store/sqlite"
+)
+
+func TestRetainDropsWhatIsOld(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "navra.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 30 {
+		e := blackbox.Entry{Kind: blackbox.Request, Time: began.AddDate(0, 0, i), Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte("w"), []byte("s"))}}
+		if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := Retain(t.Context(), db, began.AddDate(0, 0, 10)); err != nil || n != 10 {
+		t.Errorf("Retain = %d, %v, want the 10 that are older", n, err)
+	}
+	for row, err := range db.Rows(t.Context(), 1) {
+		if err != nil || (len(row.Payloads) == 0) != (row.Seq <= 10) {
+			t.Errorf("entry %d has %d payloads, %v", row.Seq, len(row.Payloads), err)
+		}
+	}
+	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() {
+		t.Errorf("Verify = %+v, %v", rep, err)
+	}
+	for name, at := range map[string]time.Time{"nothing is old": began, "all is": began.AddDate(1, 0, 0)} {
+		want := map[string]int{"nothing is old": 0, "all is": 20}[name]
+		if n, err := Retain(t.Context(), db, at); err != nil || n != want {
+			t.Errorf("%s: Retain = %d, %v, want %d", name, n, err, want)
+		}
+	}
+}
+
+// TestKeeperGoesOn keeps a log over two lives: the second goes on from the first's checkpoint, also where somebody has put a wrong frontier
+// there; the newest checkpoint is in the operator's file.
+func TestKeeperGoesOn(t *testing.T) {
+	key := seal.New()
+	l := newLog(t, key)
+	to := filepath.Join(t.TempDir(), "checkpoint")
+	for life := range 3 {
+		if life == 2 {
+			l.sql(t, "UPDATE checkpoints SET frontier = zeroblob(length(frontier)) WHERE size > 30")
+		}
+		l.with(t, func(db *sqlite.DB) {
+			told := func(context.Context, string) error { return nil }
+			k := Keep(Options{Log: db, Signer: l.signer, Logger: slog.New(slog.DiscardHandler), To: to, Keep: time.Hour, Tell: told, Interval: time.Hour})
+			if _, err := db.Commit(t.Context(), store.Commit{Entry: blackbox.Entry{Kind: blackbox.Event, Time: time.Now()}, Raise: ifc.Bottom()}); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		note, err := os.ReadFile(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := blackbox.OpenNote(note, l.signer.Key()); err != nil || s.Size != blackbox.Seq(entries+life+1) {
+			t.Errorf("life %d: the file holds %+v, %v", life, s, err)
+		}
+		if f := l.verify(t, needsDatabase, l.signer.Key()); !f.OK() || f.Checkpoints != life+2 {
+			t.Errorf("life %d: %+v", life, f)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(to), ".checkpoint*")); len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, " "))
+	}
+}
