@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -305,6 +306,34 @@ func TestOneEncoding(t *testing.T) {
 			if got, status := script(t, path); status != wantStatus || status == 0 && got != want || !strings.HasPrefix(got, want) {
 				t.Errorf("verify.py: %q, exit %d; navra: %q, %d", got, status, want, wantStatus)
 			}
+		})
+	}
+}
+
+// TestStrict tampers with what navra's own verifier need not look at.
+func TestStrict(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		tamper     func(file)
+	}{
+		{"salt takes the beginning of what is stored", "entry 5: ", func(f file) { // the commitment stays right
+			b := f.bytes("payloads", 5)
+			at := bytes.Index(b, []byte("\x08redacted\x10"))
+			salt := b[at+10 : at+26]
+			moved := append([]byte("\x06dacted\x12"), salt...)
+			f.exec("UPDATE entries SET payloads = ? WHERE seq = 5", slices.Concat(b[:at], moved, []byte("re"), b[at+26:]))
+		}},
+		{"more behind the hash", "entry 5: ", func(f file) { f.exec("UPDATE entries SET hash = ? WHERE seq = 5", append(f.bytes("hash", 5), 0)) }},
+		{"row before the first", "entry 1: ", func(f file) { f.exec("INSERT INTO entries (seq, body, hash) VALUES (-7, x'', x'')") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := makeDatabase(t)
+			edit(t, path, tt.tamper)
+			if got, status := script(t, path); !strings.HasPrefix(got, tt.want) || status != 1 {
+				t.Errorf("verify.py: %q, exit %d, want %q", got, status, tt.want)
+			}
+			line, _ := navra(t, path)
+			t.Logf("navra: %s", line)
 		})
 	}
 }
