@@ -56,6 +56,7 @@ var imports = map[string][]string{
 		"internal/mcp", "internal/seal",
 	},
 	"cmd/navra":     nil,
+	"contrib":       {}, // only tests
 	"test/fixture":  {},
 	"test/postgres": {},
 	"test/e2e":      {}, // drives the binary from outside

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Verifies a navra blackbox in SQLite, by docs/blackbox.md alone: it shares nothing with navra. It writes nothing, and needs
+Python 3.8 or later with SQLite 3.37 or later. Exit status: 0 whole, 1 not whole, 2 it could not be verified."""
+import argparse, base64, datetime, hashlib, json, pathlib, re, sqlite3, sys
+
+class Bad(ValueError): pass  # what is wrong
+def need(ok, why, *values):
+    if not ok:
+        raise Bad(why % values)
+
+def sha256(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+# The forms of values: a pattern for a text, a range for a number, a list of form and limit, members in their order.
+TEXT, HASH, TIME = ".*", "[0-9a-f]{64}", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+UNSIGNED, SIGNED = range(2**64), range(-2**63, 2**63)
+COUNTS = [{"name": TEXT, "n": SIGNED}, 64]
+PAYLOADS = [{"name": TEXT, "length": SIGNED, "stored_sha256": HASH, "whole_sha256": HASH}, sys.maxsize]
+texts = lambda names: dict.fromkeys(names.split(), TEXT)
+ENTRY = {
+    "seq": UNSIGNED, "time": TIME, **texts("kind ref"), "cause": UNSIGNED,
+    **texts("principal actor auth role session scope transport era version upstream method target request_id trace"),
+    **texts("verdict stage reason outcome"), "findings": COUNTS, "notes": COUNTS,
+    **texts("label_before label_after policy approval"), "durations_us": COUNTS, "payloads": PAYLOADS, "prev": HASH}
+
+def encode(v, form):
+    """Returns a value of json.loads as it must be written."""
+    if type(form) is dict:
+        need(type(v) is dict and list(v) == list(form), "members are missing, unknown or out of order")
+        return "{%s}" % ",".join('"%s":%s' % (name, encode(v[name], form[name])) for name in form)
+    if type(form) is list:
+        need(type(v) is list and len(v) <= form[1], "a list is none, or too long")
+        return "[%s]" % ",".join(encode(item, form[0]) for item in v)
+    if type(form) is range:
+        need(type(v) is int and v in form, "a number is none, or out of range")
+        return str(v)
+    need(type(v) is str and len(v.encode()) <= 4096 and re.fullmatch(form, v, re.DOTALL), "a text is none, too long or not of its form")
+    return '"%s"' % re.sub(r'["\\\x00-\x1f\x7f]', lambda m: "\\" + m[0] if m[0] in '"\\' else "\\u%04x" % ord(m[0]), v)
+
+def decode(body):
+    try:
+        entry = json.loads(body.decode("utf-8"))
+        need(encode(entry, ENTRY).encode() == body, "it would be written otherwise")
+        year, *rest = map(int, re.split("[-T:.]", entry["time"])[:6])
+        datetime.datetime(2000 + year % 400, *rest)  # the calendar repeats itself, and datetime knows no year 0
+    except (ValueError, RecursionError) as e:
+        raise Bad("its body is not in the one encoding: %s" % e)
+    return entry
+
+def unpack(packed):
+    """Returns (name, stored, salt of stored, salt of whole) for each payload that is still there."""
+    parts, at = [], 0
+    while at < len(packed):
+        length, shift, byte = 0, 0, 128
+        while byte > 127:  # unsigned LEB128
+            need(at < len(packed) and shift < 64, "its payloads are damaged")
+            byte, at = packed[at], at + 1
+            length, shift = length | (byte & 127) << shift, shift + 7
+        need(length <= len(packed) - at, "its payloads are damaged")
+        parts.append(packed[at:at + length])
+        at += length
+    need(len(parts) % 4 == 0, "its payloads are damaged")
+    return zip(*[iter(parts)] * 4)
+
+def check_entry(want, prev, seq, body, hash, packed):
+    need(seq == want, "it is missing: entry %d stands in its place", seq)
+    need(sha256(b"\0", body) == hash, "it was edited: it does not have its hash")
+    entry = decode(body)
+    need(entry["seq"] == seq, "it was moved: it says that it is number %d", entry["seq"])
+    need(entry["prev"] == prev.hex(), "it does not follow the one before it")
+    for name, stored, salt, whole_salt in unpack(packed or b""):
+        proofs = {p["stored_sha256"] for p in entry["payloads"] if p["name"].encode() == name}
+        same = len(salt) == len(whole_salt) == 16 and proofs == {sha256(salt, stored).hex()}
+        need(same, "its payload %r is not what was committed to", name)
+
+def root_of(frontier):
+    """The RFC 6962 root over perfect subtrees, which stand from left to right."""
+    root = frontier[-1] if frontier else sha256()
+    for left in reversed(frontier[:-1]):
+        root = sha256(b"\1", left, root)
+    return base64.b64encode(root).decode()
+
+def check_note(size, note, root, key):
+    body, _, signatures = note.decode("utf-8").rpartition("\n\n")
+    lines = body.split("\n")
+    need(len(lines) == 3 and re.fullmatch(r"navra/\S+", lines[0]), "its note is not one of navra's")
+    need(lines[1:] == [str(size), root], "its note says size %s and root %s, the entries have root %s", *lines[1:], root)
+    need(re.fullmatch(r"(— \S+ \S+\n)+", signatures), "its note is not signed")
+    need(not key or any(key(name, sig, body + "\n") for name, sig in re.findall(r"— (\S+) (\S+)\n", signatures)), "the key did not sign its note")
+
+def verifier_key(s):
+    """Returns what says whether a signature line is by the verifier key NAME+HASH+BASE64."""
+    name, hash, public = s.split("+", 2)
+    public = base64.b64decode(public, validate=True)
+    need(len(public) == 33 and public[0] == 1 and sha256(name.encode(), b"\n", public)[:4].hex() == hash, "no Ed25519 key")
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise argparse.ArgumentTypeError("signatures cannot be checked without the module cryptography")
+    def signed(by, signature, body):
+        try:
+            signature = base64.b64decode(signature, validate=True)
+            Ed25519PublicKey.from_public_bytes(public[1:]).verify(signature[4:], body.encode())
+        except (ValueError, InvalidSignature):
+            return False
+        return by == name and signature[:4].hex() == hash
+    return signed
+
+def verify(db, key):
+    notes = dict(db.execute("SELECT size, note FROM checkpoints"))
+    n, prev, frontier, checkpoints, at = 0, bytes(32), [], len(notes), ""
+    try:
+        for row in db.execute("SELECT seq, body, hash, payloads FROM entries ORDER BY seq"):
+            at = "entry %d" % (n + 1)
+            check_entry(n + 1, prev, *row)
+            n, prev, node = n + 1, row[2], row[2]
+            for _ in range((n & -n).bit_length() - 1):  # two perfect subtrees of one size become one
+                node = sha256(b"\1", frontier.pop(), node)
+            frontier.append(node)
+            if n in notes:
+                at = "checkpoint of size %d" % n
+                check_note(n, notes.pop(n), root_of(frontier), key)
+        at = "checkpoint of size %d" % min(notes, default=0)
+        need(not notes, "it does not fit %d entries: the log was cut", n)
+    except ValueError as e:
+        raise Bad("%s: %s" % (at, e))
+    return n, checkpoints, root_of(frontier)
+
+def main():
+    usage = argparse.ArgumentParser(description="Verify a navra blackbox in SQLite.")
+    usage.add_argument("database")
+    usage.add_argument("--key", type=verifier_key, metavar="NAME+HASH+BASE64", help="check the signatures of checkpoints, too")
+    args = usage.parse_args()
+    try:
+        db = sqlite3.connect(pathlib.Path(args.database).absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None)
+        db.execute("BEGIN")  # one state of the database for all that is read
+        if db.execute("PRAGMA user_version").fetchone() != (2,):
+            raise sqlite3.Error("it is not a navra database of schema 2")
+        n, checkpoints, root = verify(db, args.key)
+    except Bad as e:
+        return print(e) or 1
+    except sqlite3.Error as e:
+        return print("%s: %s" % (args.database, e), file=sys.stderr) or 2
+    print("whole: %d entries, root %s" % (n, root))
+    print("checkpoints: %d, signatures %s" % (checkpoints, "checked" if args.key else "not checked"), file=sys.stderr)
+    return 0
+
+if __name__ == "__main__":
+    sys.exit(main())
