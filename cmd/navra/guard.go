@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"navra/internal/blackbox"
+	"navra/internal/blackbox/view"
 	"navra/internal/heads"
 	"navra/internal/seal"
 	"navra/internal/store"
@@ -259,7 +260,7 @@ func verifyProofCmd(s std) *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(s.out, "proved: entry %d of %d in %s: %s %s %s, %s by %s at %s\n", e.Seq, signed.Size, signed.Origin,
-				e.Kind, plain(e.Method), plain(e.Target), e.Verdict, plain(e.Principal), e.Time.Format(time.RFC3339))
+				e.Kind, view.Printable(e.Method), view.Printable(e.Target), e.Verdict, view.Printable(e.Principal), e.Time.Format(time.RFC3339))
 			return err
 		},
 	}

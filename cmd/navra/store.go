@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"navra/internal/auth/token"
-	"navra/internal/blackbox"
 	"navra/internal/config"
 	"navra/internal/gateway"
 	"navra/internal/store"
@@ -156,66 +155,4 @@ func listTokens(ctx context.Context, s std, o storeFlags) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Principal, t.Created.Local().Format(time.DateTime), expires, state)
 	}
 	return w.Flush()
-}
-
-func blackboxCmd(s std) *cobra.Command {
-	var o storeFlags
-	c := &cobra.Command{Use: "blackbox", Short: "Read and verify what was recorded"}
-	o.add(c)
-	var n int
-	var asJSON bool
-	list := &cobra.Command{
-		Use: "list", Short: "List the newest entries", Example: "  navra blackbox list -n 50\n  navra blackbox list --json | jq .reason", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return listEntries(cmd.Context(), s, o, n, asJSON) },
-	}
-	list.Flags().IntVarP(&n, "number", "n", 20, "how many; 0 for all")
-	list.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line, as recorded")
-	c.AddCommand(list, verifyCmd(s, &o), proveCmd(s, &o), verifyProofCmd(s))
-	return c
-}
-
-func listEntries(ctx context.Context, s std, o storeFlags, n int, asJSON bool) error {
-	db, _, err := o.open(ctx, s, true)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	last, err := db.Last(ctx)
-	if err != nil {
-		return err
-	}
-	from := blackbox.Seq(1)
-	if n > 0 && last > blackbox.Seq(n) {
-		from = last - blackbox.Seq(n) + 1
-	}
-	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	if !asJSON {
-		fmt.Fprintln(w, "SEQ\tTIME\tKIND\tPRINCIPAL\tMETHOD\tTARGET\tVERDICT\tSTAGE\tOUTCOME\tREASON")
-	}
-	for row, err := range db.Rows(ctx, from) {
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			if _, err := fmt.Fprintf(s.out, "%s\n", row.Encoded); err != nil {
-				return err
-			}
-			continue
-		}
-		e, err := blackbox.Decode(row.Encoded)
-		if err != nil {
-			fmt.Fprintf(w, "%d\t(%v; run navra blackbox verify)\n", row.Seq, err)
-			continue
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Seq, e.Time.Local().Format("01-02 15:04:05.000"), e.Kind, plain(e.Principal), plain(e.Method), plain(e.Target), e.Verdict, e.Stage, e.Outcome, plain(e.Reason))
-	}
-	return w.Flush()
-}
-
-// plain shows text that others chose on a terminal: in ASCII, escaped, not longer than a line.
-func plain(text string) string {
-	if r := []rune(text); len(r) > 100 {
-		text = string(r[:100]) + "..."
-	}
-	return strings.Trim(strconv.QuoteToASCII(text), `"`)
 }

@@ -1,0 +1,286 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// recordSome makes a call that passes, one that reads a secret, and one that is refused, and leaves the gateway running.
+func recordSome(t *testing.T) (*setup, *client) {
+	s, config := office(t)
+	c := s.startAs(navraBin, "stdio", "--config", config).open()
+	for _, path := range []string{"plan.txt", "config.ini"} {
+		if a := c.call("files__read_file", map[string]any{"path": path}); a.IsError {
+			t.Fatal(a.text())
+		}
+	}
+	if a := c.call("mail__send_mail", mail("x").args); !a.IsError {
+		t.Fatal("private data was sent")
+	}
+	return s, c
+}
+
+// pick is what a command prints that is to work, without what is on stderr.
+func (s *setup) pick(args ...string) string {
+	s.t.Helper()
+	out, code := s.runOut(append([]string{"blackbox"}, args...)...)
+	if code != 0 {
+		s.t.Fatalf("blackbox %v: exit %d\n%s", args, code, out)
+	}
+	return out
+}
+
+func objects[T any](t *testing.T, lines string) (out []T) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var v T
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func TestBlackboxFilters(t *testing.T) {
+	s, _ := recordSome(t)
+	all := s.entries()
+	for _, tt := range []struct {
+		flags []string
+		want  func(recorded) bool
+	}{
+		{[]string{"--verdict", "deny"}, func(e recorded) bool { return e.Verdict == "deny" }},
+		{[]string{"--verdict", "deny", "--kind", "answer"}, func(e recorded) bool { return e.Verdict == "deny" && e.Kind == "answer" }},
+		{[]string{"--tool", "files/*"}, func(e recorded) bool { return strings.HasPrefix(e.Target, "files/") }},
+		{[]string{"--tool", "send_*", "--stage", "flow"}, func(e recorded) bool { return e.Target == "mail/send_mail" && e.Stage == "flow" }},
+		{[]string{"--upstream", "mail", "--method", "tools/list"}, func(e recorded) bool { return e.Upstream == "mail" && e.Method == "tools/list" }},
+		{[]string{"--principal", "navra", "--since", "1h"}, func(e recorded) bool { return e.Principal == "navra" }},
+		{[]string{"--until", "1h ago"}, func(recorded) bool { return false }},
+		{[]string{"--scope", all[len(all)-1].Scope}, func(e recorded) bool { return e.Scope == all[len(all)-1].Scope }},
+		{[]string{"--ref", all[len(all)-1].Ref}, func(e recorded) bool { return e.Ref == all[len(all)-1].Ref }},
+	} {
+		var want []recorded
+		for _, e := range all {
+			if tt.want(e) {
+				want = append(want, e)
+			}
+		}
+		for _, cmd := range []string{"list", "tail"} {
+			args := append([]string{cmd, "--json", "-n", "0"}, tt.flags...)
+			if got := objects[recorded](t, s.pick(args...)); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%v: %d entries, want %d", args, len(got), len(want))
+			}
+		}
+		if len(want) > 0 { // the newest of them
+			if got := objects[recorded](t, s.pick(append([]string{"list", "--json", "-n", "1"}, tt.flags...)...)); len(got) != 1 || got[0] != want[len(want)-1] {
+				t.Errorf("%v: the newest is %+v, want %+v", tt.flags, got, want[len(want)-1])
+			}
+		}
+	}
+	text := s.pick("list", "-n", "0")
+	if lines := strings.Count(text, "\n"); lines != len(all)+1 || strings.Contains(text, "\x1b") || !strings.Contains(text, "mail/send_mail") {
+		t.Errorf("a table of %d lines for %d entries:\n%s", lines, len(all), text)
+	}
+}
+
+func TestBlackboxTailFollows(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no interrupt can be sent to one process there")
+	}
+	s, c := recordSome(t)
+	cmd := exec.Command(navraBin, "blackbox", "tail", "-f", "-n", "1", "--json", "--tool", "mail/*")
+	cmd.Dir, cmd.Env = s.Dir, s.env()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer stuck.Stop()
+	dec := json.NewDecoder(out)
+	var seen []recorded
+	next := func() {
+		t.Helper()
+		var e recorded
+		if err := dec.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, e)
+	}
+	next() // what was there
+	for range 2 {
+		c.call("files__read_file", map[string]any{"path": "plan.txt"})
+		c.call("mail__send_mail", mail("x").args)
+		next()
+	}
+	for i, e := range seen {
+		if e.Target != "mail/send_mail" || i > 0 && e.Seq <= seen[i-1].Seq {
+			t.Errorf("%d: %+v", i, e)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v, want exit 0", err)
+	}
+}
+
+func TestBlackboxShow(t *testing.T) {
+	s, c := recordSome(t)
+	var refused, sent recorded
+	for _, e := range s.entries() {
+		switch {
+		case e.Kind == "request" && e.Target == "mail/send_mail":
+			refused = e
+		case e.Kind == "request" && e.Target == "files/read_file":
+			sent = e
+		}
+	}
+	c.close() // it works without the gateway too
+	for _, name := range []string{fmt.Sprint(refused.Seq), refused.Ref} {
+		out := s.pick("show", name)
+		for _, want := range []string{fmt.Sprintf("entry %d\n", refused.Seq), "mail/send_mail", "flow", "arguments", "durations"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("show %s: no %q in\n%s", name, want, out)
+			}
+		}
+	}
+	if out := s.pick("show", fmt.Sprint(sent.Seq)); !strings.Contains(out, "its answer:") || !strings.Contains(out, "aws-access-key") || strings.Contains(out, awsKey()) {
+		t.Errorf("a call and its answer:\n%s", out)
+	}
+	type part struct {
+		Entry    recorded
+		Payloads []struct {
+			Name   string
+			Stored string
+		}
+	}
+	type whole struct {
+		part
+		Cause   *part
+		Answers []part
+	}
+	one := objects[whole](t, s.pick("show", "--json", fmt.Sprint(sent.Seq)))
+	if len(one) != 1 || one[0].Entry != sent || len(one[0].Payloads) != 1 || !strings.Contains(one[0].Payloads[0].Stored, "config.ini") || len(one[0].Answers) != 1 {
+		t.Fatalf("%+v", one)
+	}
+	back := objects[whole](t, s.pick("show", "--json", one[0].Answers[0].Entry.Ref))
+	if back[0].Cause == nil || back[0].Cause.Entry != sent || back[0].Answers != nil {
+		t.Errorf("the answer's cause: %+v", back)
+	}
+}
+
+func TestBlackboxExport(t *testing.T) {
+	s, _ := recordSome(t)
+	all := s.entries()
+	if got, want := s.pick("export"), s.pick("list", "--json", "-n", "0"); got != want {
+		t.Error("jsonl is not what was recorded")
+	}
+	file := filepath.Join(s.Dir, "entries.csv")
+	s.pick("export", "--format", "csv", "-o", file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != len(all)+1 || rows[0][0] != "seq" || rows[len(all)][0] != fmt.Sprint(all[len(all)-1].Seq) {
+		t.Errorf("%d rows for %d entries, %v", len(rows), len(all), err)
+	}
+	if out, code := s.run("blackbox", "export", "-o", file); code != 1 || !strings.Contains(out, "is there already") {
+		t.Errorf("over a file: %d, %s", code, out)
+	}
+	type event struct {
+		ClassUID int `json:"class_uid"`
+		Time     int64
+		Status   string
+		API      struct{ Operation string }
+		Unmapped struct{ Verdict string }
+	}
+	events := objects[event](t, s.pick("export", "--format", "ocsf", "--verdict", "deny"))
+	if len(events) == 0 {
+		t.Error("no denial is exported")
+	}
+	for _, e := range events {
+		if e.ClassUID != 6003 || e.Status != "Failure" || e.Unmapped.Verdict != "deny" || e.API.Operation == "" || time.Since(time.UnixMilli(e.Time)).Abs() > time.Hour {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+func TestBlackboxStats(t *testing.T) {
+	s, _ := recordSome(t)
+	type tally struct {
+		Name                   string
+		Entries, Denials, Asks int
+	}
+	type counted struct {
+		By     string
+		Total  tally
+		Groups []tally
+	}
+	all := s.entries()
+	want := tally{Entries: len(all)}
+	for _, e := range all {
+		switch e.Verdict {
+		case "deny":
+			want.Denials++
+		case "ask":
+			want.Asks++
+		}
+	}
+	for _, by := range []string{"principal", "tool", "verdict", "upstream", "hour"} {
+		got := objects[counted](t, s.pick("stats", "--json", "--by", by))
+		sum := tally{}
+		for _, g := range got[0].Groups {
+			sum.Entries, sum.Denials, sum.Asks = sum.Entries+g.Entries, sum.Denials+g.Denials, sum.Asks+g.Asks
+		}
+		if len(got) != 1 || got[0].By != by || got[0].Total != want || sum != want {
+			t.Errorf("by %s: %+v, want %+v", by, got, want)
+		}
+	}
+	if out := s.pick("stats", "--by", "tool"); !strings.Contains(out, "mail/send_mail") || !strings.Contains(out, "DENIALS") {
+		t.Errorf("as text:\n%s", out)
+	}
+}
+
+func TestBlackboxRefusals(t *testing.T) {
+	s, c := recordSome(t)
+	c.close()
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"show"}, 2, "arg"},
+		{[]string{"show", "0"}, 2, "neither the number of an entry nor a reference"},
+		{[]string{"show", "99999"}, 1, "there is no entry 99999: the newest is"},
+		{[]string{"show", "aaaaaaaaaaaaaaaa"}, 1, "no entry has the reference"},
+		{[]string{"list", "--since", "yesterday"}, 2, "--since \"yesterday\" is no time such as"},
+		{[]string{"list", "--since", "1h", "--until", "2h"}, 2, "nothing lies between"},
+		{[]string{"list", "-n", "-1"}, 2, "0 for all"},
+		{[]string{"tail", "--verdict", "denied"}, 2, "allow, ask, deny"},
+		{[]string{"stats", "--stage", "flwo"}, 2, "content, flow"},
+		{[]string{"stats", "--by", "day"}, 2, "principal, tool"},
+		{[]string{"export", "--kind", "call"}, 2, "request, answer"},
+		{[]string{"export", "--format", "xml"}, 2, "jsonl, csv, ocsf"},
+		{[]string{"export", "-o", filepath.Join("none", "x")}, 1, "none"},
+		{[]string{"tail", "--store", "none.db"}, 1, "none.db"},
+	} {
+		if out, code := s.run(append([]string{"blackbox"}, tt.args...)...); code != tt.code || !strings.Contains(out, tt.want) {
+			t.Errorf("%v: exit %d, want %d with %q:\n%s", tt.args, code, tt.code, tt.want, out)
+		}
+	}
+}
