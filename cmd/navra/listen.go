@@ -82,6 +82,7 @@ type front struct {
 	operators *listener.Server // nil for none
 	failed    chan error       // why a server ended
 	running   sync.WaitGroup
+	refusals  listener.Refusals
 }
 
 // serve runs a gateway until ctx ends. ready, where not nil, hears the address once it listens.
@@ -113,8 +114,16 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 		ready(in.Addr().String())
 	}
 	front.run()
+	front.running.Go(func() {
+		front.refusals.Report(base, func(counts map[string]int64) {
+			if err := r.chokepoint.Refused(context.WithoutCancel(base), counts); err != nil {
+				log.Error("refused requests could not be recorded", "err", err)
+			}
+		})
+	})
 	select {
 	case err := <-front.failed:
+		stop()
 		return errors.Join(err, front.end())
 	case <-ctx.Done():
 	}
@@ -165,7 +174,7 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 	})
 	mux.Handle("/ws", x.sockets)
 	x.clients = listener.NewServer(in, listener.Options{
-		Handler: listener.Clients(f.Listen.Proxies, listener.Log(log, probes.Public(mux))),
+		Handler: listener.Clients(f.Listen.Proxies, x.refusals.Count(listener.Log(log, probes.Public(mux)))),
 		Logger:  log, MaxHeader: streamable.MaxHeader, MaxConnections: f.Listen.MaxConnections, Certificate: in.cert,
 	})
 	if admin.Listener != nil {

@@ -2,6 +2,7 @@ package chokepoint
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"navra/internal/blackbox"
@@ -119,6 +120,16 @@ func (p *Chokepoint) tell(ctx context.Context, reason string) error {
 
 // Event records something that matters and is no crossing.
 func (p *Chokepoint) Event(ctx context.Context, text string) error { return p.tell(ctx, text) }
+
+// Refused records how many requests were refused before anybody was proven to send them, by address.
+func (p *Chokepoint) Refused(ctx context.Context, counts map[string]int64) error {
+	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Denied(policy.StageMessage, "refused before authentication")}
+	x.entry = blackbox.Entry{Kind: blackbox.Event, Principal: Navra}
+	for _, from := range slices.Sorted(maps.Keys(counts)) {
+		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: from, N: counts[from]})
+	}
+	return p.record(ctx, &x, false)
+}
 
 // Started and Stopped record the life of this process. more is what was found at the start and belongs into the record.
 func (p *Chokepoint) Started(ctx context.Context, more ...string) error {

@@ -433,3 +433,28 @@ func TestMaxConnections(t *testing.T) {
 		return status == 200
 	})
 }
+
+// TestUnprovenRefusalsAreSummed: a flood of requests that nobody is proven to send makes an entry a second, not one each.
+func TestUnprovenRefusalsAreSummed(t *testing.T) {
+	s := newSetup(t)
+	g := s.serve(s.listenConfig("navra.yaml", "127.0.0.1:0", "{tokens: true}", ""))
+	w := &web{t: t, addr: g.Addr}
+	for range 500 {
+		if status, _, _ := w.post(request(1, "ping", map[string]any{}), nil); status != 401 {
+			t.Fatalf("status %d, want 401", status)
+		}
+	}
+	n := 0
+	eventually(t, "the refusals are recorded", func() bool {
+		n = 0
+		for _, e := range s.entries() {
+			if e.Reason == "refused before authentication" && e.Verdict == "deny" {
+				n++
+			}
+		}
+		return n > 0
+	})
+	if n > 10 {
+		t.Errorf("%d entries for 500 refusals", n)
+	}
+}

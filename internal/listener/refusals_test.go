@@ -1,0 +1,53 @@
+package listener
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRefusalsAreSummed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Refusals
+		h := Clients(nil, r.Count(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			status := http.StatusOK
+			if _, err := fmt.Sscan(req.URL.Query().Get("s"), &status); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(status)
+		})))
+		ask := func(from string, status int) {
+			req := httptest.NewRequest("GET", fmt.Sprint("/?s=", status), nil)
+			req.RemoteAddr = from + ":1234"
+			h.ServeHTTP(httptest.NewRecorder(), req)
+		}
+		var reports []map[string]int64
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Report(ctx, func(c map[string]int64) { reports = append(reports, c) })
+		}()
+		for range 3 {
+			ask("192.0.2.1", 401)
+		}
+		ask("192.0.2.2", 403)
+		ask("192.0.2.2", 200)
+		time.Sleep(1500 * time.Millisecond)
+		for i := range maxSources + 10 {
+			ask(fmt.Sprintf("10.0.%d.%d", i/250, i%250), 401)
+		}
+		stop()
+		<-done
+		if len(reports) != 2 || reports[0]["192.0.2.1"] != 3 || reports[0]["192.0.2.2"] != 1 || len(reports[0]) != 2 {
+			t.Fatalf("reports %v", reports)
+		}
+		if len(reports[1]) != maxSources+1 || reports[1]["others"] != 10 {
+			t.Errorf("%d sources, others %d", len(reports[1]), reports[1]["others"])
+		}
+	})
+}
