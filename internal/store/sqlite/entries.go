@@ -36,23 +36,46 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 	}
 }
 
-// pages yields what read gives, page after page, until one is not full.
+// pages yields what read gives, page after page, until one is not full. The next page is read while one is worked on.
 func pages[T any](from blackbox.Seq, read func(blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
+	type result struct {
+		list []T
+		err  error
+	}
 	return func(yield func(T, error) bool) {
+		ahead := make(chan result, 1) // room, so that a reading that nobody waits for ends
+		list, err := read(from)
+		early := false // list was read ahead
 		for {
-			list, err := read(from)
 			if err != nil {
 				var none T
 				yield(none, fmt.Errorf("entries: %w", err))
 				return
 			}
+			full := len(list) == page
+			if len(list) > 0 {
+				from = seq(list[len(list)-1]) + 1
+			}
+			if full {
+				next := from
+				go func() {
+					list, err := read(next)
+					ahead <- result{list, err}
+				}()
+			}
 			for _, r := range list {
 				if !yield(r, nil) {
 					return
 				}
-				from = seq(r) + 1
 			}
-			if len(list) < page {
+			switch {
+			case full:
+				r := <-ahead
+				list, err, early = r.list, r.err, true
+			case early: // more may have been committed since it was read
+				list, err = read(from)
+				early = false
+			default:
 				return
 			}
 		}
