@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,7 +54,7 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 // rows reads entries and payloads with one statement, so that they belong together.
 func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
 	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.seq, e.body, e.hash, p.name, p.stored, p.stored_salt, p.whole_salt
-		FROM (SELECT seq, body, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, p.name`), int64(from), rowsPage)
+		FROM (SELECT seq, body, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, p.name`), lowest(from), rowsPage)
 	var seq int64
 	var body, hash []byte
 	var name *string
@@ -61,7 +62,9 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	_, err = pgx.ForEachRow(rows, []any{&seq, &body, &hash, &name, &p.Stored, &p.StoredSalt, &p.WholeSalt}, func() error {
 		if last = blackbox.Seq(seq); len(out) == 0 || out[len(out)-1].Seq != last {
 			r := blackbox.Row{Seq: last, Encoded: body}
-			copy(r.Hash[:], hash)
+			if len(hash) == len(r.Hash) { // one of another length fits nothing
+				copy(r.Hash[:], hash)
+			}
 			out = append(out, r)
 		}
 		if name != nil {
@@ -74,13 +77,21 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	return out, last, db.clean(err)
 }
 
+// lowest is the number to read from: for the first entry also those below it, which nobody but an intruder has written.
+func lowest(from blackbox.Seq) int64 {
+	if from <= 1 {
+		return math.MinInt64
+	}
+	return int64(from)
+}
+
 func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, last blackbox.Seq, err error) {
-	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), int64(from), leavesPage)
+	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), lowest(from), leavesPage)
 	var seq int64
 	var hash []byte
 	_, err = pgx.ForEachRow(rows, []any{&seq, &hash}, func() error {
 		var h [32]byte
-		if copy(h[:], hash) != len(h) {
+		if len(hash) != len(h) || copy(h[:], hash) != len(h) {
 			return fmt.Errorf("entry %d has no whole hash", seq)
 		}
 		last, out = blackbox.Seq(seq), append(out, h)
