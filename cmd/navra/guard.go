@@ -50,7 +50,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 	}
 	if problem != "" {
 		aside := path + "." + strconv.FormatInt(time.Now().UnixMicro(), 10)
-		if err := os.Rename(path, aside); err != nil {
+		if err := os.Rename(path, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("heads file: %w", err)
 		}
 		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
@@ -72,12 +72,17 @@ func held(ctx context.Context, db database, path string, tag func([]byte) [32]by
 	if errors.Is(err, heads.ErrDamaged) {
 		return err.Error(), nil
 	}
-	if err != nil || !ok {
+	if err != nil {
 		return "", err
 	}
 	head, err := db.Head(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
+	case !ok && head.Seq > 0:
+		return fmt.Sprintf("there is none beside a log of %d entries", head.Seq), nil
+	case !ok:
+		return "", nil
 	}
 	at := [32]byte{}
 	for leaf, err := range db.Leaves(ctx, m.Size) {

@@ -284,3 +284,61 @@ func TestBlackboxRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadsFileIsMissedAndHeld: a heads file that was taken away, or that disagrees with a log whose tail was cut off, is recorded at the next start.
+func TestHeadsFileIsMissedAndHeld(t *testing.T) {
+	s := newSetup(t)
+	db := filepath.Join(s.Home, "state", "navra", "navra.db")
+	run := func() {
+		c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
+		c.call("echo", map[string]any{"text": "x"})
+		c.close()
+	}
+	said := func(text string) bool {
+		for _, e := range s.entries() {
+			if e.Kind == "event" && strings.Contains(e.Reason, text) {
+				return true
+			}
+		}
+		return false
+	}
+	run()
+	run()
+	if said("heads file") {
+		t.Error("an untouched log is flagged")
+	}
+	if err := os.Remove(db + ".heads"); err != nil {
+		t.Fatal(err)
+	}
+	run()
+	if !said("there is none beside a log") {
+		t.Error("nobody missed the heads file")
+	}
+	old := t.TempDir()
+	for _, f := range []string{"navra.db", "navra.db-wal", "navra.db.key"} { // an old copy, of before the last run
+		if b, err := os.ReadFile(filepath.Join(filepath.Dir(db), f)); err == nil {
+			if err := os.WriteFile(filepath.Join(old, f), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run()
+	for _, f := range []string{"navra.db", "navra.db-wal", "navra.db-shm"} {
+		os.Remove(filepath.Join(filepath.Dir(db), f))
+		if b, err := os.ReadFile(filepath.Join(old, f)); err == nil {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(db), f), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if out, code := s.run("blackbox", "verify"); code == 0 || !strings.Contains(out, "NOT whole") {
+		t.Errorf("an old copy is verified: %d %s", code, out)
+	}
+	run()
+	if !said("the heads file disagreed") {
+		t.Error("an old copy is not recorded")
+	}
+	if left, _ := filepath.Glob(db + ".heads.*"); len(left) == 0 {
+		t.Error("what the heads file said is not kept")
+	}
+}
