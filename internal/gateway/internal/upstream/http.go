@@ -175,13 +175,19 @@ func (w *web) failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		err = u.Err
-	}
+	err = withoutURL(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" { // one answer that breaks off ends no session
 		w.bury()
 	}
 	return fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, err)
+}
+
+// withoutURL takes the address out of an error of the HTTP client's: it may hold a secret.
+func withoutURL(err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
 }
 
 func (w *web) tell(ctx context.Context, c chokepoint.Cleared) error {
@@ -411,7 +417,7 @@ func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
 	}
 	resp, err := w.client.Do(r)
 	if err != nil {
-		return nil, err
+		return nil, withoutURL(err)
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || media != "text/event-stream" {
 		resp.Body.Close()
