@@ -45,6 +45,10 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 	g = &guard{said: []string{"checkpoints are signed by " + strings.Join(strings.Split(signer.Key(), "+")[:2], "+")}}
 	path, tag := headsPath(p.keyPath()), headsTag(key)
 	problem, err := held(ctx, db, path, tag)
+	for try := 0; problem != "" && err == nil && try < 5; try++ { // another process may have begun the log just now, and writes the file after its entry
+		time.Sleep(20 * time.Millisecond)
+		problem, err = held(ctx, db, path, tag)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
 
 // Read reads the file at path; ok is false where there is none yet.
 func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
-	b, err := os.ReadFile(path)
+	b, err := readWhole(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(b) == 0 {
 		return Mark{}, false, nil
 	}
@@ -64,6 +64,20 @@ func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
 		return Mark{}, true, fmt.Errorf("heads file %s: %w", path, err)
 	}
 	return m, true, nil
+}
+
+// readWhole reads a file while nobody writes to it.
+func readWhole(path string) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := lock(f); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unlock(f)) }()
+	return io.ReadAll(io.LimitReader(f, 2*line))
 }
 
 // Note writes that the log has come to a size, unless the file says already that it is longer.

@@ -25,7 +25,9 @@ func TestSecretOfAURLIsNowhere(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusNotFound)
 		},
-		"redirects": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere?"+r.URL.RawQuery, http.StatusFound) },
+		"redirects": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere?"+r.URL.RawQuery, http.StatusFound)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSetup(t)
