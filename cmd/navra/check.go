@@ -56,7 +56,7 @@ func checkUpstreams(f *config.File) error {
 		}
 	}
 	for role, r := range f.Roles {
-		for _, ps := range slices.Concat(r.Allow, r.Deny) {
+		for _, ps := range slices.Concat(r.Allow, r.Ask, r.Deny) {
 			for _, pattern := range slices.Concat(ps.Tools, ps.Prompts) {
 				up, _, ok := strings.Cut(pattern, "/")
 				if ok && up != "*" && !slices.Contains(names, up) {

@@ -138,6 +138,9 @@ func policyOptions(f *config.File) (policy.Options, error) {
 		for _, p := range r.Allow {
 			role.Allow = append(role.Allow, policy.Patterns(p))
 		}
+		for _, p := range r.Ask {
+			role.Ask = append(role.Ask, policy.Patterns(p))
+		}
 		for _, p := range r.Deny {
 			role.Deny = append(role.Deny, policy.Patterns(p))
 		}

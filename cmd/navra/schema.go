@@ -14,7 +14,8 @@ roles:
   local-default:
     clearance: pii
     rules:
-      - allow: {tools: ["*"], prompts: ["*"], resources: ["*"]}
+      - allow: {tools: ["*"], prompts: ["*"], resources: ["*"], client: [elicitation, roots]}
+      - ask: {client: [sampling]}
 ifc: {on_violation: ask}
 filters: {secrets: {results: pseudonymise, arguments: ask}}
 `

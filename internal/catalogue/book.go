@@ -180,6 +180,15 @@ func (b *Book) Capabilities(principal string) map[mcp.Topic]bool {
 	return out
 }
 
+// Offers reports whether an upstream of the principal's that was heard of has a capability.
+func (b *Book) Offers(principal, capability string) bool {
+	s := b.For(principal)
+	return slices.ContainsFunc(b.upstreams, func(u *Upstream) bool {
+		_, has := s.listings[u.Name].Capabilities.Get(capability)
+		return has
+	})
+}
+
 // Instructions joins what the principal's upstreams say to the model of themselves.
 func (s *Snapshot) Instructions(upstreams []*Upstream) string {
 	var parts []string

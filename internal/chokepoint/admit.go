@@ -8,6 +8,7 @@ import (
 
 	"navra/internal/blackbox"
 	"navra/internal/catalogue"
+	"navra/internal/ifc"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 	"navra/internal/policy"
@@ -28,6 +29,7 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	c := &clearance{by: p, from: from, method: from.In.Msg.Method, open: x.open}
 	if x.pre == nil && x.facts.Topic.Crosses() {
 		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
+		c.caps = p.policy.Load().Relays(from.Who, from.Caps)
 		c.id = jsonrpc.IntID(p.next.Add(1))
 	} else {
 		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
@@ -97,7 +99,7 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 	subject, refusal := p.subject(from)
 	x.facts.Topic, x.entry.Target = subject.Topic, subject.Name
 	if refusal == nil && subject.Topic.Crosses() {
-		it, ok := p.book.For(from.Who.Name()).Find(subject.Topic, subject.Name)
+		it, ok := p.find(from, subject)
 		if ok {
 			x.facts.Item = it
 			x.entry.Upstream, x.entry.Target = it.Upstream.Name, it.Canonical()
@@ -120,6 +122,19 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 		x.entry.Upstream, x.body, x.open = Self, from.In.Msg.Params, scope.Opening{}
 	}
 	return x, nil
+}
+
+// find returns what a request is about. To be helped with an argument is to read.
+func (p *Chokepoint) find(from Peer, s mcp.Subject) (catalogue.Item, bool) {
+	snapshot := p.book.For(from.Who.Name())
+	it, ok := snapshot.Find(s.Topic, s.Name)
+	if from.In.Msg.Method == mcp.Complete {
+		if !ok && s.Topic == mcp.Template {
+			it, ok = snapshot.Find(mcp.Resource, s.Name)
+		}
+		it.Class = ifc.Read
+	}
+	return it, ok
 }
 
 // unmirrored refuses a call over HTTP whose Mcp-Param- headers do not say what its arguments say. MCP 2026-07-28,
@@ -154,6 +169,9 @@ func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 		return mcp.Subject{}, refusedAs(from.Refused.Status, from.Refused.Err)
 	}
 	s, bad := mcp.SubjectOf(m, from.Version)
+	if need := mcp.CapabilityOf(m.Method); bad == nil && need != "" && !p.book.Offers(from.Who.Name(), need) {
+		bad = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+	}
 	if bad != nil {
 		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)
 	}
@@ -195,7 +213,7 @@ func (p *Chokepoint) lane(from Peer, upstream string) Lane {
 	if u := p.book.Upstream(upstream); u != nil && u.Shared {
 		return Lane{upstream: upstream, principal: catalogue.Everyone}
 	}
-	l := Lane{upstream: upstream, principal: from.Who.Name()}
+	l := Lane{upstream: upstream, principal: from.Who.Name(), caps: p.policy.Load().Relays(from.Who, from.Caps)}
 	if !from.Version.Stateless() {
 		l.session = from.Session
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Bytes is the message in the form of the protocol version that its connection speaks, as one line without a line feed. Besides what was
-// judged and recorded it holds constants alone: a request of the stateless era says its version, and that navra can be asked nothing.
+// judged and recorded it holds constants alone: a request of the stateless era says its version, and what its client can be asked.
 func (c Cleared) Bytes(v mcp.Version) []byte {
 	if c.c == nil {
 		return nil
@@ -17,10 +17,22 @@ func (c Cleared) Bytes(v mcp.Version) []byte {
 	if v.Stateless() && m.Kind() == jsonrpc.Request {
 		meta, _ := m.Params.Get("_meta")
 		meta = orEmpty(meta).With(mcp.Meta+"protocolVersion", jsonrpc.Quote(string(v)))
-		meta = meta.With(mcp.Meta+"clientCapabilities", jsonrpc.Raw("{}")).With(mcp.Meta+"clientInfo", ServerInfo(c.c.by.version))
+		meta = meta.With(mcp.Meta+"clientCapabilities", c.c.caps.Object(v)).With(mcp.Meta+"clientInfo", ServerInfo(c.c.by.version))
+		if level := max(c.c.from.Level, c.level); level != 0 {
+			meta = meta.With(mcp.Meta+"logLevel", jsonrpc.Quote(level.String()))
+		}
 		m.Params = orEmpty(m.Params).With("_meta", meta)
 	}
+	if v < mcp.V20250618 && m.Method == mcp.Complete {
+		m.Params = m.Params.Without("context")
+	}
 	return m.Append(nil)
+}
+
+// AtLevel is c for a client that has asked for log messages from that level on.
+func (c Cleared) AtLevel(l mcp.Level) Cleared {
+	c.level = l
+	return c
 }
 
 // Header is what mirrors the message in HTTP headers, in that version. MCP 2026-07-28, basic/transports §Standard Request Headers.

@@ -15,14 +15,19 @@ import (
 type Peer struct {
 	Who     auth.Principal
 	In      mcp.Inbound
-	Version mcp.Version  // negotiated in the session, or the request's own; "" where there is none yet
-	Session string       // the session's nonce, or the connection; "" in the stateless era
-	Refused *mcp.Refused // why the message is refused before anything else, where it is
+	Version mcp.Version      // negotiated in the session, or the request's own; "" where there is none yet
+	Session string           // the session's nonce, or the connection; "" in the stateless era
+	Caps    mcp.Capabilities // what the client said that it can be asked
+	Level   mcp.Level        // of log messages that the request wants; stateless era
+	Refused *mcp.Refused     // why the message is refused before anything else, where it is
 }
 
-// A Lane names one connection to an upstream: no two principals, and no two sessions of the stateful era, share one. It
-// is comparable and opaque; the chokepoint makes it.
-type Lane struct{ upstream, principal, session string }
+// A Lane names one connection to an upstream: no two principals, no two sessions of the stateful era, and no clients that can be asked
+// different things share one. It is comparable and opaque; the chokepoint makes it.
+type Lane struct {
+	upstream, principal, session string
+	caps                         mcp.Capabilities
+}
 
 // Upstream is the canonical name of the lane's upstream.
 func (l Lane) Upstream() string { return l.upstream }
@@ -32,6 +37,9 @@ func (l Lane) Principal() string { return l.principal }
 
 // Session is the session that the lane belongs to; "" for the one that a principal's stateless clients share.
 func (l Lane) Session() string { return l.session }
+
+// Caps is what the upstream may ask over the lane.
+func (l Lane) Caps() mcp.Capabilities { return l.caps }
 
 // Self is the upstream of what navra answers itself.
 const Self = "self"
@@ -60,7 +68,8 @@ type clearance struct {
 	answered atomic.Bool
 
 	from  Peer
-	x     Crossing // as it was admitted; the entry holds what the answer's entry repeats
+	caps  mcp.Capabilities // what the upstream may ask while it runs
+	x     Crossing         // as it was admitted; the entry holds what the answer's entry repeats
 	seq   blackbox.Seq
 	token jsonrpc.Raw // the client's progress token; nil if it asked for no progress
 	open  scope.Opening
@@ -75,6 +84,7 @@ type Cleared struct {
 	ID     jsonrpc.ID // zero: nothing will be answered
 	Method string
 	c      *clearance
+	level  mcp.Level
 }
 
 // Spend returns the cleared bytes, once.

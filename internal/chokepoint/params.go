@@ -14,10 +14,15 @@ import (
 func params(m jsonrpc.Message, it catalogue.Item) jsonrpc.Raw {
 	v := m.Params
 	key := "name"
-	if it.Topic == mcp.Resource {
+	if it.Topic == mcp.Resource || it.Topic == mcp.Template {
 		key = "uri"
 	}
-	v = v.With(key, jsonrpc.Quote(it.Name))
+	if m.Method == mcp.Complete {
+		ref, _ := v.Get("ref")
+		v = v.With("ref", ref.With(key, jsonrpc.Quote(it.Name)))
+	} else {
+		v = v.With(key, jsonrpc.Quote(it.Name))
+	}
 	if it.Topic == mcp.Tool {
 		if args, ok := v.Get("arguments"); !ok || args.IsNull() {
 			v = v.With("arguments", jsonrpc.Raw("{}"))

@@ -52,6 +52,8 @@ func unknownName(from Peer, s mcp.Subject) *Refusal {
 		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Unknown tool: " + s.Name})
 	case mcp.Prompt:
 		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Unknown prompt: " + s.Name})
+	case mcp.Template:
+		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Unknown resource template: " + s.Name})
 	case mcp.Resource:
 		return refusedAs(0, missingResource(from.Version, s.Name))
 	}

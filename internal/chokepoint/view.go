@@ -16,6 +16,7 @@ type View struct {
 	Capabilities map[mcp.Topic]bool
 	Instructions string
 	snapshot     *catalogue.Snapshot
+	book         *catalogue.Book
 	policy       *policy.Policy
 	peer         Peer
 }
@@ -24,11 +25,16 @@ type View struct {
 func (p *Chokepoint) View(from Peer) View {
 	who := from.Who.Name()
 	s := p.book.For(who)
-	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, policy: p.policy.Load(), peer: from}
+	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, book: p.book, policy: p.policy.Load(), peer: from}
 	if len(from.Who.Roles()) > 0 {
 		v.Instructions = s.Instructions(p.book.Upstreams())
 	}
 	return v
+}
+
+// Offers reports whether an upstream of the peer's has a capability.
+func (v View) Offers(capability string) bool {
+	return v.book.Offers(v.peer.Who.Name(), capability)
 }
 
 // Definitions returns the definitions of a topic that the peer may see, sorted by public name.

@@ -49,11 +49,11 @@ func (v *Visit) Again() *Visit {
 
 // Hello admits the handshake.
 func (v *Visit) Hello(ctx context.Context) (ToUpstream, error) {
-	caps := new(jsonrpc.Object)
-	if u := v.by.book.Upstream(v.lane.upstream); u != nil && u.Root != "" {
-		caps.Raw("roots", jsonrpc.Raw("{}"))
+	caps := v.lane.caps
+	if u := v.by.book.Upstream(v.lane.upstream); u != nil && u.Root != "" { // navra answers
+		caps = caps&^mcp.CanTellRoots | mcp.CanListRoots
 	}
-	params := new(jsonrpc.Object).Text("protocolVersion", string(mcp.Latest)).Raw("capabilities", caps.Done()).Raw("clientInfo", ServerInfo(v.by.version)).Done()
+	params := new(jsonrpc.Object).Text("protocolVersion", string(mcp.Latest)).Raw("capabilities", caps.Object(mcp.Latest)).Raw("clientInfo", ServerInfo(v.by.version)).Done()
 	return v.by.own(ctx, v.lane, v.nextID(), mcp.Initialize, params, v)
 }
 

@@ -88,12 +88,12 @@ type Upstream struct {
 
 // A Role is a set of rules.
 type Role struct {
-	Clearance   string
-	Allow, Deny []Patterns
+	Clearance        string
+	Allow, Ask, Deny []Patterns
 }
 
-// Patterns are globs of tools, prompts and resources.
-type Patterns struct{ Tools, Prompts, Resources []string }
+// Patterns are globs of tools, prompts and resources; Client names what an upstream may ask of the client.
+type Patterns struct{ Tools, Prompts, Resources, Client []string }
 
 // A Variable is one of a child's environment, a header, or another text that may be a secret. Its value may refer to ${env:NAME} and ${file:PATH}.
 type Variable struct {

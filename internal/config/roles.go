@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -61,10 +62,11 @@ func (r *reader) roles(n *yaml.Node, at string, f *File) {
 func (r *reader) rule(n *yaml.Node, at string, role *Role) {
 	r.fields(n, at, fields{
 		"allow": func(n *yaml.Node, at string) { role.Allow = append(role.Allow, r.patterns(n, at)) },
+		"ask":   func(n *yaml.Node, at string) { role.Ask = append(role.Ask, r.patterns(n, at)) },
 		"deny":  func(n *yaml.Node, at string) { role.Deny = append(role.Deny, r.patterns(n, at)) },
 	})
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		r.fault(n, at, "the rule is empty; it needs allow or deny")
+		r.fault(n, at, "the rule is empty; it needs allow, ask or deny")
 	}
 }
 
@@ -73,12 +75,23 @@ func (r *reader) patterns(n *yaml.Node, at string) (p Patterns) {
 		"tools":     func(n *yaml.Node, at string) { p.Tools = r.texts(n, at, namePattern) },
 		"prompts":   func(n *yaml.Node, at string) { p.Prompts = r.texts(n, at, namePattern) },
 		"resources": func(n *yaml.Node, at string) { p.Resources = r.texts(n, at, uriPattern) },
+		"client":    func(n *yaml.Node, at string) { p.Client = r.texts(n, at, clientKind) },
 	})
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		r.fault(n, at, "it names nothing; it needs tools, prompts or resources")
+		r.fault(n, at, "it names nothing; it needs tools, prompts, resources or client")
 	}
 	return p
 }
+
+// clientKind says what is wrong with a kind of what an upstream may ask of a client.
+func clientKind(s string) error {
+	if !slices.Contains(clientKinds, s) {
+		return fmt.Errorf("%q is none of %s", s, strings.Join(clientKinds, ", "))
+	}
+	return nil
+}
+
+var clientKinds = []string{"sampling", "elicitation", "roots"}
 
 // namePattern says what is wrong with a glob on canonical names.
 func namePattern(s string) error {

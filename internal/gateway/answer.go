@@ -75,5 +75,10 @@ func capabilities(view chokepoint.View, listChanged bool) jsonrpc.Raw {
 		}
 		o.Raw(c.name, inner.Done())
 	}
+	for _, name := range []string{"completions", "logging"} {
+		if view.Offers(name) {
+			o.Raw(name, jsonrpc.Raw("{}"))
+		}
+	}
 	return o.Done()
 }

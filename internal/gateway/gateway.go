@@ -62,7 +62,7 @@ type Gateway struct {
 
 	mu        sync.Mutex
 	flights   map[flight]*running    // requests in flight, by session; guarded by mu
-	conns     map[string]mcp.Version // negotiated over connections; guarded by mu
+	conns     map[string]agreement   // over connections; guarded by mu
 	listeners map[*listener]struct{} // guarded by mu
 }
 
@@ -70,7 +70,7 @@ type Gateway struct {
 func New(o Options) *Gateway {
 	g := &Gateway{
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
-		flights: map[flight]*running{}, conns: map[string]mcp.Version{}, listeners: map[*listener]struct{}{},
+		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
 	}
 	g.upstreams = upstream.New(upstream.Options{
 		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,

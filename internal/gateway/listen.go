@@ -64,7 +64,7 @@ func (g *Gateway) announce(ctx context.Context, l *listener, topic mcp.Topic) er
 	from := l.from
 	if from.In.Transport != mcp.HTTP {
 		g.mu.Lock()
-		from.Version = g.conns[from.In.Conn]
+		from.Version = g.conns[from.In.Conn].version
 		g.mu.Unlock()
 		if from.Version == "" {
 			return nil

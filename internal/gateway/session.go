@@ -51,6 +51,12 @@ func (r *running) unlessSilent(send func() error) error {
 	return send()
 }
 
+// An agreement is what a session was opened with.
+type agreement struct {
+	version mcp.Version
+	caps    mcp.Capabilities
+}
+
 // place is where a client's ids are unique; "" where each request is a space of its own.
 func place(from chokepoint.Peer) string {
 	if from.In.Conn != "" {
@@ -98,7 +104,10 @@ func (g *Gateway) peer(ctx context.Context, who auth.Principal, in mcp.Inbound) 
 	stateless, v, refused := mcp.EraOf(in)
 	if stateless {
 		from.Version, from.Refused = v, refused
-		if refused == nil && in.Transport == mcp.HTTP && in.Msg.Kind() == jsonrpc.Response {
+		if refused == nil {
+			from.Refused = options(&from)
+		}
+		if from.Refused == nil && in.Transport == mcp.HTTP && in.Msg.Kind() == jsonrpc.Response {
 			from.Refused = refuse(http.StatusBadRequest, "Invalid request: in this version clients send no responses")
 		}
 		return from
@@ -111,16 +120,32 @@ func (g *Gateway) peer(ctx context.Context, who auth.Principal, in mcp.Inbound) 
 	return from
 }
 
+// options reads what a request of the stateless era says of what its client wants and can do.
+func options(from *chokepoint.Peer) *mcp.Refused {
+	caps, _ := from.In.Msg.Params.Get("_meta", mcp.Meta+"clientCapabilities")
+	from.Caps = mcp.CapabilitiesOf(caps, from.Version)
+	if raw, has := from.In.Msg.Params.Get("_meta", mcp.Meta+"logLevel"); has {
+		name, _ := raw.Text()
+		level, ok := mcp.ParseLevel(name)
+		if !ok {
+			return &mcp.Refused{Status: http.StatusBadRequest, Err: jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: " + mcp.Meta + "logLevel is no log level"}}
+		}
+		from.Level = level
+	}
+	return nil
+}
+
 // connSession finds the version of a connection. The connection is the session.
 func (g *Gateway) connSession(from *chokepoint.Peer) {
 	from.Session = from.In.Conn
 	if from.In.Msg.Method == mcp.Initialize {
-		from.Version = askedVersion(from.In.Msg)
+		from.Version, from.Caps = asked(from.In.Msg)
 		return
 	}
 	g.mu.Lock()
-	from.Version = g.conns[from.In.Conn]
+	agreed := g.conns[from.In.Conn]
 	g.mu.Unlock()
+	from.Version, from.Caps = agreed.version, agreed.caps
 	if from.Version == "" && from.In.Msg.Method != mcp.Ping && from.In.Msg.Kind() == jsonrpc.Request && mcp.IsMethod(from.In.Msg.Method) {
 		from.Refused = refuse(http.StatusBadRequest, "Invalid request: initialize first")
 	}
@@ -129,7 +154,8 @@ func (g *Gateway) connSession(from *chokepoint.Peer) {
 // httpSession opens the session id of a request, or makes a new one for initialize.
 func (g *Gateway) httpSession(ctx context.Context, from *chokepoint.Peer) {
 	if from.In.Msg.Method == mcp.Initialize && from.In.Msg.Kind() == jsonrpc.Request {
-		from.Version, from.Session = askedVersion(from.In.Msg), rand.Text()
+		from.Session = rand.Text()
+		from.Version, from.Caps = asked(from.In.Msg)
 		return
 	}
 	from.Refused = g.openSession(ctx, from)
@@ -146,7 +172,8 @@ func (g *Gateway) openSession(ctx context.Context, from *chokepoint.Peer) *mcp.R
 		return unknown
 	}
 	version, rest, _ := strings.Cut(string(plain), " ")
-	nonce, until, _ := strings.Cut(rest, " ")
+	nonce, rest, _ := strings.Cut(rest, " ")
+	until, caps, _ := strings.Cut(rest, " ")
 	expires, err := time.Parse(time.RFC3339, until)
 	if err != nil || time.Now().After(expires) {
 		return unknown
@@ -154,7 +181,7 @@ func (g *Gateway) openSession(ctx context.Context, from *chokepoint.Peer) *mcp.R
 	if ended, err := g.sessions.SessionEnded(ctx, nonce); err != nil || ended {
 		return unknown
 	}
-	from.Version, from.Session = mcp.Version(version), nonce
+	from.Version, from.Session, from.Caps = mcp.Version(version), nonce, mcp.ParseCapabilities(caps)
 	if head := from.In.Header.Get(mcp.HeaderVersion); head != "" && head != version {
 		return refuse(http.StatusBadRequest, "Bad Request: the MCP-Protocol-Version header names another version than the session's, "+version)
 	}
@@ -165,11 +192,11 @@ func (g *Gateway) openSession(ctx context.Context, from *chokepoint.Peer) *mcp.R
 func (g *Gateway) opened(from chokepoint.Peer, reply mcp.Sink) {
 	if from.In.Transport != mcp.HTTP {
 		g.mu.Lock()
-		g.conns[from.In.Conn] = from.Version
+		g.conns[from.In.Conn] = agreement{from.Version, from.Caps}
 		g.mu.Unlock()
 		return
 	}
-	plain := strings.Join([]string{string(from.Version), from.Session, time.Now().Add(sessionLife).UTC().Format(time.RFC3339)}, " ")
+	plain := strings.Join([]string{string(from.Version), from.Session, time.Now().Add(sessionLife).UTC().Format(time.RFC3339), from.Caps.String()}, " ")
 	reply.Open(g.seal.Seal([]byte(plain), []byte(from.Who.Name())))
 }
 
@@ -185,7 +212,10 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 		}
 	}
 	g.mu.Lock()
-	delete(g.conns, in.Conn)
+	if agreed, ok := g.conns[in.Conn]; ok {
+		from.Version, from.Caps = agreed.version, agreed.caps
+		delete(g.conns, in.Conn)
+	}
 	for key, r := range g.flights {
 		if key.place == from.Session && !r.firm {
 			r.cancel(chokepoint.ErrCancelled)
@@ -201,10 +231,13 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 	return nil
 }
 
-func askedVersion(m jsonrpc.Message) mcp.Version {
+// asked reads what an initialize asks for.
+func asked(m jsonrpc.Message) (mcp.Version, mcp.Capabilities) {
 	raw, _ := m.Params.Get("protocolVersion")
 	s, _ := raw.Text()
-	return mcp.Negotiate(s)
+	v := mcp.Negotiate(s)
+	caps, _ := m.Params.Get("capabilities")
+	return v, mcp.CapabilitiesOf(caps, v)
 }
 
 func refuse(status int, text string) *mcp.Refused {

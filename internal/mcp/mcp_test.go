@@ -120,7 +120,14 @@ func TestSubject(t *testing.T) {
 		{"Tools/call", `{"name":"x"}`, mcp.V20251125, 0, -32601},
 		{"resources/read", `{"uri":"x://y"}`, mcp.V20260728, mcp.Resource, 0},
 		{"resources/subscribe", `{"uri":"x://y"}`, mcp.V20251125, 0, -32601},
-		{"completion/complete", `{}`, mcp.V20251125, 0, -32601},
+		{"completion/complete", `{}`, mcp.V20251125, 0, -32602},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}}`, mcp.V20260728, mcp.Prompt, 0},
+		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"x://{y}"},"argument":{"name":"y","value":"z"}}`, mcp.V20250326, mcp.Template, 0},
+		{"completion/complete", `{"ref":{"type":"ref/tool","name":"p"},"argument":{"name":"a","value":""}}`, mcp.V20251125, 0, -32602},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a"}}`, mcp.V20251125, 0, -32602},
+		{"logging/setLevel", `{"level":"loud"}`, mcp.V20251125, 0, -32602},
+		{"logging/setLevel", `{"level":"notice"}`, mcp.V20251125, mcp.Lifecycle, 0},
+		{"logging/setLevel", `{"level":"notice"}`, mcp.V20260728, 0, -32601},
 	} {
 		m := message(t, `{"jsonrpc":"2.0","id":1,"method":"`+tt.method+`","params":`+tt.params+`}`)
 		s, bad := mcp.SubjectOf(m, tt.v)

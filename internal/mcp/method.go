@@ -11,21 +11,22 @@ type Topic uint8
 
 // The topics of methods.
 const (
-	Unknown   Topic = iota
-	Lifecycle       // initialize, server/discover, ping: navra answers
-	List            // what there is: navra answers from the catalogue
-	Tool            // tools/call
-	Prompt          // prompts/get
-	Resource        // resources/read
-	Template        // a family of resources; no method is about one
+	Unknown      Topic = iota
+	Lifecycle          // initialize, server/discover, ping: navra answers
+	List               // what there is: navra answers from the catalogue
+	Tool               // tools/call
+	Prompt             // prompts/get
+	Resource           // resources/read
+	Template           // a family of resources: what completion may be asked for
+	Subscription       // subscriptions/listen: each of its URIs is judged as a resource
 )
 
 func (t Topic) String() string {
-	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource", "template"}[t]
+	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource", "template", "subscription"}[t]
 }
 
 // Crosses reports whether a request of this topic goes on to an upstream.
-func (t Topic) Crosses() bool { return t == Tool || t == Prompt || t == Resource }
+func (t Topic) Crosses() bool { return t == Tool || t == Prompt || t == Resource || t == Template }
 
 // The methods and notifications that navra handles, by the names the specification gives them.
 const (
@@ -39,12 +40,23 @@ const (
 	ToolsCall     = "tools/call"
 	PromptsGet    = "prompts/get"
 	ResourcesRead = "resources/read"
-	RootsList     = "roots/list"
+	Subscribe     = "resources/subscribe"
+	Unsubscribe   = "resources/unsubscribe"
+	Complete      = "completion/complete"
+	SetLevel      = "logging/setLevel"
+	Listen        = "subscriptions/listen"
 
-	Initialized = "notifications/initialized"
-	Cancelled   = "notifications/cancelled"
-	Progress    = "notifications/progress"
-	Logging     = "notifications/message"
+	Initialized      = "notifications/initialized"
+	Cancelled        = "notifications/cancelled"
+	Progress         = "notifications/progress"
+	Logging          = "notifications/message"
+	ToolsChanged     = "notifications/tools/list_changed"
+	PromptsChanged   = "notifications/prompts/list_changed"
+	ResourcesChanged = "notifications/resources/list_changed"
+	ResourceUpdated  = "notifications/resources/updated"
+	RootsChanged     = "notifications/roots/list_changed"
+	Elicited         = "notifications/elicitation/complete"
+	Acknowledged     = "notifications/subscriptions/acknowledged"
 )
 
 // Meta is the prefix of the protocol's own keys in _meta; Own is the prefix of navra's.
@@ -71,6 +83,8 @@ var methods = map[string]method{
 	ToolsCall:     {Tool, true, true, "name"},
 	PromptsGet:    {Prompt, true, true, "name"},
 	ResourcesRead: {Resource, true, true, "uri"},
+	Complete:      {Prompt, true, true, ""},
+	SetLevel:      {Lifecycle, true, false, ""},
 }
 
 // A Subject is what a request is about.
@@ -86,7 +100,17 @@ func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 	if !ok || (v.Stateless() && !d.current) || (!v.Stateless() && !d.stateful) {
 		return Subject{}, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 	}
-	if d.key == "" {
+	switch {
+	case m.Method == SetLevel:
+		raw, _ := m.Params.Get("level")
+		name, _ := raw.Text()
+		if _, ok := ParseLevel(name); !ok {
+			return Subject{}, invalid("level is no log level")
+		}
+		return Subject{Topic: d.topic}, nil
+	case m.Method == Complete:
+		return completes(m.Params)
+	case d.key == "":
 		return Subject{Topic: d.topic}, nil
 	}
 	if args, ok := m.Params.Get("arguments"); ok && !args.IsObject() && !args.IsNull() {
@@ -127,4 +151,41 @@ func IsMethod(name string) bool { _, ok := methods[name]; return ok }
 
 func invalid(text string) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: " + text}
+}
+
+// CapabilityOf names the capability of a server without which a client's method is not there; "" for the others.
+func CapabilityOf(method string) string {
+	switch method {
+	case Complete:
+		return "completions"
+	case SetLevel:
+		return "logging"
+	}
+	return ""
+}
+
+// completes returns what a completion is about. MCP 2025-11-25, server/utilities/completion.
+func completes(params jsonrpc.Raw) (Subject, *jsonrpc.Error) {
+	raw, _ := params.Get("ref", "type")
+	kind, _ := raw.Text()
+	topic, key := Prompt, "name"
+	switch kind {
+	case "ref/prompt":
+	case "ref/resource":
+		topic, key = Template, "uri"
+	default:
+		return Subject{}, invalid("ref is neither ref/prompt nor ref/resource")
+	}
+	raw, _ = params.Get("ref", key)
+	name, ok := raw.Text()
+	if !ok {
+		return Subject{}, invalid("ref." + key + " must be a string")
+	}
+	for _, member := range []string{"name", "value"} {
+		raw, _ := params.Get("argument", member)
+		if _, ok := raw.Text(); !ok {
+			return Subject{}, invalid("argument." + member + " must be a string")
+		}
+	}
+	return Subject{Topic: topic, Name: name}, nil
 }

@@ -26,18 +26,23 @@ type Options struct {
 type Role struct {
 	Clearance ifc.Confidentiality // highest confidentiality of its results
 	Allow     []Patterns
+	Ask       []Patterns
 	Deny      []Patterns
 }
 
-// Patterns are globs: on canonical names of tools and prompts, and on URIs of resources.
-type Patterns struct{ Tools, Prompts, Resources []string }
+// Patterns are globs: on canonical names of tools and prompts, and on URIs of resources. Client names the kinds of what an upstream may ask of the client.
+type Patterns struct{ Tools, Prompts, Resources, Client []string }
 
 // LocalDefault is the role of a developer's own machine: everything of its upstreams.
 const LocalDefault = "local-default"
 
 // DefaultRole returns the rules of LocalDefault.
 func DefaultRole() Role {
-	return Role{Clearance: ifc.PII, Allow: []Patterns{{Tools: []string{"*"}, Prompts: []string{"*"}, Resources: []string{"*"}}}}
+	return Role{
+		Clearance: ifc.PII,
+		Allow:     []Patterns{{Tools: []string{"*"}, Prompts: []string{"*"}, Resources: []string{"*"}, Client: []string{"elicitation", "roots"}}},
+		Ask:       []Patterns{{Client: []string{"sampling"}}},
+	}
 }
 
 // An Action is what becomes of a secret in a result. The zero Action denies the result.
@@ -60,9 +65,19 @@ type Policy struct {
 }
 
 type role struct {
-	clearance   ifc.Confidentiality
-	allow, deny map[mcp.Topic][]glob
+	clearance        ifc.Confidentiality
+	allow, ask, deny ruleset
 }
+
+// A ruleset is what one effect of a role applies to. The zero ruleset is nothing.
+type ruleset struct {
+	names  map[mcp.Topic][]glob
+	client []mcp.Question
+}
+
+func (s ruleset) has(topic mcp.Topic, subject string) bool { return matches(s.names[topic], subject) }
+
+func (s ruleset) asks(q mcp.Question) bool { return slices.Contains(s.client, q) }
 
 // New compiles o. The error names each pattern that is none.
 func New(o Options) (*Policy, error) {
@@ -73,18 +88,29 @@ func New(o Options) (*Policy, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("role %q: allow: %w", name, err))
 		}
+		ask, err := compileAll(r.Ask)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("role %q: ask: %w", name, err))
+		}
 		deny, err := compileAll(r.Deny)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("role %q: deny: %w", name, err))
 		}
-		p.roles[name] = role{r.Clearance, allow, deny}
+		p.roles[name] = role{r.Clearance, allow, ask, deny}
 	}
 	return p, errors.Join(errs...)
 }
 
-func compileAll(list []Patterns) (map[mcp.Topic][]glob, error) {
-	out := map[mcp.Topic][]glob{}
+func compileAll(list []Patterns) (ruleset, error) {
+	out := ruleset{names: map[mcp.Topic][]glob{}}
 	for _, ps := range list {
+		for _, word := range ps.Client {
+			i := slices.IndexFunc(mcp.Questions(), func(q mcp.Question) bool { return q.String() == word })
+			if i < 0 {
+				return ruleset{}, fmt.Errorf("client: %q is none of sampling, elicitation, roots", word)
+			}
+			out.client = append(out.client, mcp.Questions()[i])
+		}
 		for _, kind := range []struct {
 			topic    mcp.Topic
 			patterns []string
@@ -93,9 +119,9 @@ func compileAll(list []Patterns) (map[mcp.Topic][]glob, error) {
 			for _, pattern := range kind.patterns {
 				g, err := kind.compile(pattern)
 				if err != nil {
-					return nil, err
+					return ruleset{}, err
 				}
-				out[kind.topic] = append(out[kind.topic], g)
+				out.names[kind.topic] = append(out.names[kind.topic], g)
 			}
 		}
 	}
@@ -113,8 +139,8 @@ type Facts struct {
 	Label ifc.Label      // of the scope
 }
 
-// Name judges who may touch this at all. A deny in any role wins; else one role alone must permit. Of several the one
-// with the highest clearance counts, and is named in the verdict.
+// Name judges who may touch this at all. A deny in any role wins; in a role an ask stands before what it allows. Of several roles that
+// permit it the one that asks nobody counts, and of these the one with the highest clearance; it is named in the verdict.
 func (p *Policy) Name(f Facts) Verdict {
 	if f.Who.IsZero() {
 		return Denied(StageName, "no principal")
@@ -141,14 +167,59 @@ func (p *Policy) Name(f Facts) Verdict {
 		if !known {
 			return Denied(StageName, fmt.Sprintf("role %q does not exist", name))
 		}
-		if matches(r.deny[f.Topic], subject) {
+		if r.deny.has(f.Topic, subject) {
 			return Denied(StageName, fmt.Sprintf("role %q denies it", name))
 		}
-		if matches(r.allow[f.Topic], subject) && (best.Denies() || r.clearance.Exceeds(ceiling)) {
-			best, ceiling = Verdict{Effect: Allow, Stage: StageName, Role: name}, r.clearance
+		v := Verdict{Effect: Allow, Stage: StageName, Role: name}
+		switch {
+		case r.ask.has(f.Topic, subject):
+			v.Effect, v.Reason = Ask, fmt.Sprintf("role %q asks before it", name)
+		case !r.allow.has(f.Topic, subject):
+			continue
+		}
+		if v.Effect > best.Effect || v.Effect == best.Effect && r.clearance.Exceeds(ceiling) {
+			best, ceiling = v, r.clearance
 		}
 	}
 	return best
+}
+
+// Asks judges whether an upstream may ask the client a question of the kind. role is the one that permitted the call that the question
+// belongs to, and alone decides; "" where it belongs to none: then any of the principal's roles may permit it. A deny in any role wins.
+func (p *Policy) Asks(who auth.Principal, roleName string, q mcp.Question) Verdict {
+	best := Denied(StageName, "no rule of "+rolesText(who)+" lets an upstream ask for "+q.String())
+	if who.IsZero() || q == mcp.NoQuestion {
+		return best
+	}
+	for _, name := range who.Roles() {
+		r, known := p.roles[name]
+		if !known || r.deny.asks(q) {
+			return Denied(StageName, fmt.Sprintf("role %q does not let an upstream ask for %s", name, q))
+		}
+		v := Verdict{Effect: Allow, Stage: StageName, Role: name}
+		switch {
+		case roleName != "" && name != roleName:
+			continue
+		case r.ask.asks(q):
+			v.Effect, v.Reason = Ask, fmt.Sprintf("role %q asks a person before an upstream may ask for %s", name, q)
+		case !r.allow.asks(q):
+			continue
+		}
+		if v.Effect > best.Effect {
+			best = v
+		}
+	}
+	return best
+}
+
+// Relays returns those of a client's capabilities that upstreams are told of: what a role of the principal may let them ask.
+func (p *Policy) Relays(who auth.Principal, caps mcp.Capabilities) (out mcp.Capabilities) {
+	for _, q := range mcp.Questions() {
+		if p.Asks(who, "", q).Permits() {
+			out |= caps & q.Capabilities()
+		}
+	}
+	return out
 }
 
 // template judges who sees a template: a role that may read one of the URIs it stands for, as far as that can be told from where
@@ -158,10 +229,10 @@ func (p *Policy) template(f Facts) Verdict {
 	seen := Denied(StageName, "no rule of "+rolesText(f.Who)+" allows it")
 	for _, name := range f.Who.Roles() {
 		r, known := p.roles[name]
-		if !known || slices.ContainsFunc(r.deny[mcp.Resource], func(g glob) bool { return g.all && strings.HasPrefix(begins, g.begins) }) {
+		if !known || slices.ContainsFunc(r.deny.names[mcp.Resource], func(g glob) bool { return g.all && strings.HasPrefix(begins, g.begins) }) {
 			return Denied(StageName, fmt.Sprintf("role %q denies it", name))
 		}
-		if slices.ContainsFunc(r.allow[mcp.Resource], func(g glob) bool {
+		if slices.ContainsFunc(r.allow.names[mcp.Resource], func(g glob) bool {
 			return strings.HasPrefix(begins, g.begins) || strings.HasPrefix(g.begins, begins)
 		}) {
 			seen = Verdict{Effect: Allow, Stage: StageName, Role: name}
