@@ -71,7 +71,7 @@ func (o *filterFlags) read(now time.Time) (view.Filter, error) {
 	return f, errors.Join(
 		oneOf("--verdict", f.Verdict, []string{"allow", "ask", "deny"}),
 		oneOf("--kind", f.Kind, []blackbox.Kind{
-			blackbox.Request, blackbox.Answer, blackbox.Notification, blackbox.Own, blackbox.OwnAnswer, blackbox.FromUpstream, blackbox.Event,
+			blackbox.Request, blackbox.Answer, blackbox.ClientAnswer, blackbox.Notification, blackbox.Own, blackbox.OwnAnswer, blackbox.FromUpstream, blackbox.Event,
 		}),
 		oneOf("--stage", policy.Stage(f.Stage), []policy.Stage{
 			policy.StageMessage, policy.StageName, policy.StageResolve, policy.StageFilter, policy.StageContent, policy.StageFlow, policy.StageRecord,

@@ -14,6 +14,7 @@ type Kind string
 const (
 	Request      Kind = "request"       // a client's request: permit, ask or denial
 	Answer       Kind = "answer"        // what became of it
+	ClientAnswer Kind = "client-answer" // a client's answer to what an upstream asked
 	Notification Kind = "notification"  // one that was dropped, swallowed, or raised a label
 	Own          Kind = "own"           // navra's own message to an upstream
 	OwnAnswer    Kind = "own-answer"    // what the upstream answered to it

@@ -26,13 +26,17 @@ type Ask struct {
 // an error, which is a *Refusal that holds the answer to the client.
 func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, error) {
 	x, bad := p.arrive(from)
-	c := &clearance{by: p, from: from, method: from.In.Msg.Method, open: x.open}
+	c := &clearance{by: p, from: from, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds}
 	if x.pre == nil && x.facts.Topic.Crosses() {
 		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
 		c.caps = p.policy.Load().Relays(from.Who, from.Caps)
 		c.id = jsonrpc.IntID(p.next.Add(1))
 	} else {
 		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
+	}
+	if refusal := p.goesOn(ctx, from, c, &x); refusal != nil {
+		refusal.Msg.ID = from.In.Msg.ID
+		return ToUpstream{}, nil, refusal
 	}
 	if err := p.pass(ctx, &x); err != nil {
 		return ToUpstream{}, nil, p.deny(from, &x, NotSent)
@@ -78,7 +82,7 @@ func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
 	x.entry.Kind = blackbox.Notification
 	x.body = from.In.Msg.Params
 	v := policy.Denied(policy.StageMessage, "it is dropped: nothing here takes it")
-	if m := from.In.Msg.Method; !from.Who.IsZero() && (m == mcp.Initialized || m == mcp.Cancelled) {
+	if m := from.In.Msg.Method; !from.Who.IsZero() && (m == mcp.Initialized || m == mcp.Cancelled || m == mcp.RootsChanged && from.Caps&mcp.CanTellRoots != 0) {
 		v = policy.Allowed(policy.StageMessage)
 	}
 	if v.Denies() {
@@ -105,8 +109,12 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			x.entry.Upstream, x.entry.Target = it.Upstream.Name, it.Canonical()
 			x.label = it.Label()
 			x.body = params(from.In.Msg, it)
-			if refusal = unmirrored(from, it); refusal != nil && p.policy.Load().Name(x.facts).Denies() {
-				refusal = nil // what may not be called is not there, whatever its headers say
+			if refusal = unmirrored(from, it); refusal == nil {
+				x.retry, refusal = p.reopen(from, it, x.body, &x.rounds)
+				x.bound = x.retry != nil && x.retry.sealed
+			}
+			if refusal != nil && p.policy.Load().Name(x.facts).Denies() {
+				refusal = nil // what may not be called is not there, whatever else is wrong
 			}
 		} else {
 			refusal = unknownName(from, subject)
@@ -174,9 +182,6 @@ func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 	}
 	if bad != nil {
 		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)
-	}
-	if _, has := m.Params.Get("requestState"); has && from.Version.Stateless() && s.Topic.Crosses() {
-		return s, refusedAs(400, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown or expired requestState"})
 	}
 	return s, nil
 }

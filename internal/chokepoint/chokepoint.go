@@ -16,6 +16,7 @@ import (
 	"navra/internal/filter"
 	"navra/internal/ifc"
 	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
 	"navra/internal/policy"
 	"navra/internal/scope"
 	"navra/internal/seal"
@@ -101,7 +102,11 @@ type Crossing struct {
 	table    []scope.Placeholder // the scope's secrets
 	set      *filter.Set         // the filter, and what the scope knows as secrets
 	resolved policy.Verdict
-	failed   error // of the filter
+	failed   error        // of the filter
+	asked    mcp.Question // on the way to an upstream: it answers a question of the kind
+	bound    bool         // the same call was judged before: it goes on
+	retry    *retry       // what a request says of the one that it goes on with
+	rounds   int
 	settled  bool
 	verdict  policy.Verdict
 	began    time.Time
@@ -164,6 +169,9 @@ func (p *Chokepoint) name(pol *policy.Policy, x *Crossing) policy.Verdict {
 	if x.way == toClient {
 		return policy.Verdict{Effect: policy.Allow, Stage: policy.StageName, Role: x.role} // the request was judged
 	}
+	if x.asked != mcp.NoQuestion {
+		return pol.Asks(x.facts.Who, x.role, x.asked)
+	}
 	return pol.Name(x.facts)
 }
 
@@ -186,6 +194,10 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 	switch {
 	case x.open.ID == "":
 		return policy.Allowed(policy.StageFlow) // nothing is gathered: navra's own words
+	case x.asked != mcp.NoQuestion && x.asked != mcp.AskSampling:
+		return policy.Allowed(policy.StageFlow) // a person's words
+	case x.bound: // what it sends was judged when it was first made
+		return pol.Above(x.facts.Item.Label(), role)
 	case x.way == toUpstream:
 		return pol.Flow(x.facts, role)
 	default:

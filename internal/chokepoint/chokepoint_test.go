@@ -174,7 +174,7 @@ func TestReleaseRefusesWhatIsNotItsOwn(t *testing.T) {
 		"another chokepoint's": {foreign.Answer(ok, 0), from},
 		"another principal":    {m.Answer(ok, 0), call(t, here.bob, "files__read", "{}")},
 		"nobody":               {m.Answer(ok, 0), chokepoint.Peer{}},
-		"unsolicited":          {here.Unsolicited(chokepoint.Lane{}, ok), from},
+		"unsolicited":          {here.Unsolicited(chokepoint.Lane{}, ok, 0), from},
 	} {
 		if out, err := here.Release(t.Context(), tt.in, tt.to); !errors.Is(err, chokepoint.ErrUncleared) || out.Msg.Result != nil {
 			t.Errorf("%s: Release = %s, %v, want ErrUncleared", name, out.Msg.Result, err)
@@ -379,7 +379,7 @@ func TestRepliesToUpstreams(t *testing.T) {
 		"x/y":                    `{"jsonrpc":"2.0","id":"q","error":{"code":-32601,"message":"Method not found"}}`,
 	} {
 		id, _ := jsonrpc.IDOf(jsonrpc.Quote("q"))
-		m, err := b.AdmitReply(t.Context(), b.Unsolicited(lane, jsonrpc.Message{ID: id, Method: method}))
+		m, err := b.AdmitReply(t.Context(), b.Unsolicited(lane, jsonrpc.Message{ID: id, Method: method}, 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,10 +23,21 @@ func (c Cleared) Bytes(v mcp.Version) []byte {
 		}
 		m.Params = orEmpty(m.Params).With("_meta", meta)
 	}
+	if r := c.c.retry; r != nil && r.parked == "" && v.Stateless() {
+		m.Params = m.Params.With("inputResponses", r.inputs).With("requestState", r.upstream)
+	}
 	if v < mcp.V20250618 && m.Method == mcp.Complete {
 		m.Params = m.Params.Without("context")
 	}
 	return m.Append(nil)
+}
+
+// Answers is the id of the upstream's request that the message answers; zero for none.
+func (c Cleared) Answers() jsonrpc.ID {
+	if c.c == nil || c.c.body.Kind() != jsonrpc.Response {
+		return jsonrpc.ID{}
+	}
+	return c.c.body.ID
 }
 
 // AtLevel is c for a client that has asked for log messages from that level on.

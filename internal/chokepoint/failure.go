@@ -17,6 +17,7 @@ var (
 	ErrShutdown    = errors.New("navra is shutting down")
 	ErrUnavailable = errors.New("the upstream is not available")
 	ErrBadAnswer   = errors.New("the upstream's answer is not valid")
+	ErrExpired     = errors.New("nobody came back with the answers that the upstream asked for")
 )
 
 // A TooLarge is an answer over the size limit, in bytes.
@@ -80,6 +81,8 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 		return failed{code: codeStopped, reason: "cancelled", text: ErrCancelled.Error()}
 	case errors.Is(err, ErrDeadline), errors.Is(err, context.DeadlineExceeded):
 		return failed{code: codeStopped, reason: "deadline", text: ErrDeadline.Error()}
+	case errors.Is(err, ErrExpired):
+		return failed{code: codeStopped, reason: "expired", text: ErrExpired.Error()}
 	case errors.Is(err, ErrShutdown):
 		return failed{code: codeStopped, reason: "shutdown", text: ErrShutdown.Error()}
 	case errors.Is(err, ErrBadAnswer):

@@ -72,10 +72,17 @@ type clearance struct {
 	x     Crossing         // as it was admitted; the entry holds what the answer's entry repeats
 	seq   blackbox.Seq
 	token jsonrpc.Raw // the client's progress token; nil if it asked for no progress
-	open  scope.Opening
-	notes atomic.Int64 // progress that crossed
-	sent  jsonrpc.Raw  // params as the client gave them, for the paths they name
-	visit *Visit       // of navra's own messages that open a lane or read its lists
+	wire  uint64      // connection that it must go over; 0: any of its lane
+
+	retry   *retry           // what it goes on with; nil: nothing
+	round   *round           // what its answer asked for
+	rounds  int              // of questions that were had
+	missing mcp.Capabilities // that the upstream wanted of the client in vain
+	logs    atomic.Int64     // log messages that crossed
+	open    scope.Opening
+	notes   atomic.Int64 // progress that crossed
+	sent    jsonrpc.Raw  // params as the client gave them, for the paths they name
+	visit   *Visit       // of navra's own messages that open a lane or read its lists
 }
 
 // Cleared is what an upstream needs to send a message. The zero Cleared is nothing.
@@ -83,6 +90,7 @@ type Cleared struct {
 	Lane   Lane
 	ID     jsonrpc.ID // zero: nothing will be answered
 	Method string
+	Wire   uint64 // connection that it must go over; 0: any of its lane
 	c      *clearance
 	level  mcp.Level
 }
@@ -92,7 +100,7 @@ func (m ToUpstream) Spend(by *Chokepoint) (Cleared, error) {
 	if m.c == nil || by == nil || m.c.by != by || m.c.spent.Swap(true) {
 		return Cleared{}, ErrUncleared
 	}
-	return Cleared{Lane: m.c.lane, ID: m.c.id, Method: m.c.method, c: m.c}, nil
+	return Cleared{Lane: m.c.lane, ID: m.c.id, Method: m.c.method, Wire: m.c.wire, c: m.c}, nil
 }
 
 // Lane is the connection that m goes over.
@@ -116,6 +124,7 @@ type FromUpstream struct {
 	cause    *clearance // what it answers or reports on
 	by       *Chokepoint
 	lane     Lane
+	wire     uint64 // connection that it came over
 	kind     fromKind
 	msg      jsonrpc.Message
 	repaired int
@@ -130,6 +139,8 @@ const (
 	progress
 	failure
 	unsolicited
+	question
+	note
 )
 
 // Answer wraps the upstream's answer to m; repaired counts what the parser mended.
@@ -142,15 +153,48 @@ func (m ToUpstream) Progress(msg jsonrpc.Message) FromUpstream {
 	return FromUpstream{cause: m.c, kind: progress, msg: msg}
 }
 
+// Question wraps a request that the upstream made of the client while m was under way, over the connection of that number.
+func (m ToUpstream) Question(msg jsonrpc.Message, wire uint64) FromUpstream {
+	return FromUpstream{cause: m.c, kind: question, msg: msg, wire: wire}
+}
+
+// Note wraps a log message that the upstream sent for m.
+func (m ToUpstream) Note(msg jsonrpc.Message) FromUpstream {
+	return FromUpstream{cause: m.c, kind: note, msg: msg}
+}
+
+// IsZero reports whether m is no message at all.
+func (m ToUpstream) IsZero() bool { return m.c == nil }
+
+// Asked reports whether the upstream may ask the client something while m runs.
+func (m ToUpstream) Asked() bool { return m.c != nil && m.c.caps != 0 }
+
+// Own reports whether m is one of navra's own messages.
+func (m ToUpstream) Own() bool { return m.c == nil || m.c.visit != nil || m.c.from.Who.IsZero() }
+
+// Level is from which level on m's client wants log messages; zero: it does not say.
+func (m ToUpstream) Level() mcp.Level {
+	if m.c == nil {
+		return 0
+	}
+	return m.c.from.Level
+}
+
 // Failed says that m will have no answer. The error's text stays in navra's log and blackbox; the client is told a safe sentence.
 func (m ToUpstream) Failed(outcome Outcome, err error) FromUpstream {
 	return FromUpstream{cause: m.c, kind: failure, outcome: outcome, err: err}
 }
 
-// Unsolicited wraps a request or notification that an upstream started.
-func (p *Chokepoint) Unsolicited(lane Lane, msg jsonrpc.Message) FromUpstream {
-	return FromUpstream{by: p, lane: lane, kind: unsolicited, msg: msg}
+// Unsolicited wraps a request or notification that an upstream started, over the connection of that number.
+func (p *Chokepoint) Unsolicited(lane Lane, msg jsonrpc.Message, wire uint64) FromUpstream {
+	return FromUpstream{by: p, lane: lane, kind: unsolicited, msg: msg, wire: wire}
 }
+
+// ID is the upstream's id of the request that f holds.
+func (f FromUpstream) ID() jsonrpc.ID { return f.msg.ID }
+
+// Asks reports whether f is a request that wants an answer of the client's.
+func (f FromUpstream) Asks() bool { return f.kind == question }
 
 // Last reports whether f is the one last thing that comes back for its cause.
 func (f FromUpstream) Last() bool { return f.kind == answer || f.kind == failure }
@@ -165,4 +209,10 @@ type Released struct {
 	Msg    jsonrpc.Message
 	Status int // HTTP status the specification asks for; 0: the usual
 	Drop   bool
+
+	Question *Question  // that Msg asks
+	Reply    ToUpstream // what the upstream is told at once in the place of an answer of the client's; zero: nothing
+	// Rounds is set where the call ends with questions: Round has to be asked, and the call goes on with AdmitRound.
+	Rounds bool
+	Round  []*Question
 }

@@ -43,11 +43,21 @@ func (p *Chokepoint) beginOwn(l Lane, method string) Crossing {
 
 // AdmitCancel makes the cancellation of a message that was sent: its id alone, without the client's reason.
 func (p *Chokepoint) AdmitCancel(ctx context.Context, m ToUpstream) (ToUpstream, error) {
-	if m.c == nil || m.c.by != p || !m.c.spent.Load() || m.c.lane.upstream == Self {
+	if m.c == nil || m.c.by != p || !m.c.spent.Load() || m.c.lane.upstream == Self || m.c.id.IsZero() {
 		return ToUpstream{}, ErrUncleared
 	}
 	params := new(jsonrpc.Object).Raw("requestId", m.c.id.Raw()).Done()
 	return p.own(ctx, m.c.lane, jsonrpc.ID{}, mcp.Cancelled, params, nil)
+}
+
+// AdmitRootsChanged makes the notice that the client's roots are others now.
+func (p *Chokepoint) AdmitRootsChanged(ctx context.Context, l Lane) (ToUpstream, error) {
+	return p.own(ctx, l, jsonrpc.ID{}, mcp.RootsChanged, nil, nil)
+}
+
+// AdmitLevel makes the request that log messages of a connection begin at a level. Its answer is learnt by the visit.
+func (v *Visit) AdmitLevel(ctx context.Context, level mcp.Level) (ToUpstream, error) {
+	return v.by.own(ctx, v.lane, v.nextID(), mcp.SetLevel, new(jsonrpc.Object).Text("level", level.String()).Done(), v)
 }
 
 // AdmitReply judges and records a request that an upstream started, and makes navra's own answer to it: ping is answered,

@@ -18,15 +18,23 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if c == nil || c.by != p || c.visit != nil || !c.from.Who.Same(to.Who) {
 		return Released{}, ErrUncleared
 	}
-	if in.kind == progress {
+	switch in.kind {
+	case progress:
 		return p.releaseProgress(ctx, c, in.msg)
+	case note:
+		return p.releaseLog(ctx, c, in.msg)
+	case question:
+		return p.releaseQuestion(ctx, c, in, to)
 	}
 	if in.kind != answer && in.kind != failure || c.answered.Swap(true) {
 		return Released{}, ErrUncleared
 	}
 	x := p.returning(c, blackbox.Answer)
 	if n := c.notes.Load(); n > 0 {
-		x.entry.Notes = []blackbox.Count{{Name: mcp.Progress, N: n}}
+		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: mcp.Progress, N: n})
+	}
+	if n := c.logs.Load(); n > 0 {
+		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: mcp.Logging, N: n})
 	}
 	if in.kind == failure {
 		return p.releaseFailure(ctx, c, &x, in)
@@ -36,8 +44,12 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	}
 	m := in.msg
 	switch {
+	case m.Error != nil && m.Error.Code == codeOpenURL:
+		return p.releaseURLs(ctx, c, &x, *m.Error)
 	case m.Error != nil:
 		x.body = errorBody(*m.Error)
+	case c.asksBack(m.Result):
+		return p.releaseRound(ctx, c, &x, m.Result)
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
@@ -47,7 +59,16 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, &x, Ran).Msg}, nil
 	}
+	if c.missing != 0 && c.from.Version.Stateless() && unsuccessful(m) {
+		return c.lacking(c.missing), nil
+	}
 	return c.reply(m.Error != nil, x.final), nil
+}
+
+// unsuccessful reports whether a call did not do what it was to do.
+func unsuccessful(m jsonrpc.Message) bool {
+	wrong, _ := m.Result.Get("isError")
+	return m.Error != nil || string(wrong) == "true"
 }
 
 // complete reports whether a result is one that ends its call. Any other kind asks the client for something, and nothing was
@@ -118,19 +139,8 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 		return Released{Drop: true}, nil
 	}
 	x := p.returning(c, blackbox.Notification)
-	x.entry.Method = m.Method
-	x.body = withoutMeta(m.Params.Without("progressToken"))
-	s, err := p.store.Scope(ctx, x.open)
-	if err != nil {
+	if !p.light(ctx, &x, m.Method, withoutMeta(m.Params.Without("progressToken"))) {
 		return Released{Drop: true}, nil
-	}
-	x.scope = s
-	p.settle(ctx, &x)
-	v := p.judge(&x)
-	if !v.Permits() || !s.Label.Covers(x.label) {
-		if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
-			return Released{Drop: true}, nil
-		}
 	}
 	c.notes.Add(1)
 	params := new(jsonrpc.Object).Raw("progressToken", c.token)
@@ -138,6 +148,44 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 		params.Raw(k, v)
 	}
 	return Released{Msg: jsonrpc.Message{Method: m.Method, Params: params.Done()}}, nil
+}
+
+// light judges a notification that an upstream sends. It is recorded by itself only where it raises a label or is denied.
+func (p *Chokepoint) light(ctx context.Context, x *Crossing, method string, body jsonrpc.Raw) bool {
+	x.entry.Method, x.body = method, body
+	s, err := p.store.Scope(ctx, x.open)
+	if err != nil {
+		return false
+	}
+	x.scope = s
+	p.settle(ctx, x)
+	v := p.judge(x)
+	if !v.Permits() || !s.Label.Covers(x.label) {
+		return p.pass(ctx, x) == nil && x.verdict.Permits()
+	}
+	return true
+}
+
+// releaseLog lets a log message through, where the call's client wants it.
+func (p *Chokepoint) releaseLog(ctx context.Context, c *clearance, m jsonrpc.Message) (Released, error) {
+	if c.answered.Load() || m.Method != mcp.Logging || !wanted(m, c.from) {
+		return Released{Drop: true}, nil
+	}
+	x := p.returning(c, blackbox.Notification)
+	if !p.light(ctx, &x, m.Method, withoutMeta(m.Params)) {
+		return Released{Drop: true}, nil
+	}
+	c.logs.Add(1)
+	return Released{Msg: jsonrpc.Message{Method: m.Method, Params: x.final}}, nil
+}
+
+// wanted reports whether a log message is one that the client of a request asked for: in the stateless era by the request, in the other the
+// upstream was told.
+func wanted(m jsonrpc.Message, from Peer) bool {
+	raw, _ := m.Params.Get("level")
+	name, _ := raw.Text()
+	level, ok := mcp.ParseLevel(name)
+	return ok && (!from.Version.Stateless() || from.Level != 0 && level >= from.Level)
 }
 
 // errorBody is an error object's text and data, for the filter; the code is a number and says nothing else.
@@ -157,8 +205,8 @@ func (c *clearance) reply(failed bool, body jsonrpc.Raw) Released {
 	switch {
 	case c.lane.upstream == Self:
 		out.Status = statusOf(e.Code, v)
-	case e.Code == -32042: // asks the client to open a URL: only between peers that agreed on it
-		e = jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the upstream asks for a URL to be opened, which this client has not agreed to"}
+	case e.Code == mcp.CodeMissingCapability:
+		return c.wanting(e)
 	case v.Stateless() && e.Code == -32002 && c.x.facts.Topic == mcp.Resource:
 		e.Code, e.Data = jsonrpc.CodeInvalidParams, orEmpty(e.Data).With("uri", jsonrpc.Quote(c.x.facts.Item.Name))
 	case e.Code == codeStopped || e.Code == codeDenied: // navra's own words about a call

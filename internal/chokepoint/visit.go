@@ -146,7 +146,7 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 	if bad == nil {
 		bad = v.take(c.method, x.body)
 	}
-	if bad != nil && c.method != mcp.Initialize && c.method != mcp.Discover && in.kind == answer {
+	if bad != nil && c.method != mcp.Initialize && c.method != mcp.Discover && in.kind == answer && len(v.todo) > 0 {
 		v.todo, v.cursor, v.pages = v.todo[1:], nil, 0 // this list is not to be had; the others may be
 		return nil
 	}
@@ -160,6 +160,8 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 		return v.takeHello(result)
 	case mcp.Discover:
 		return v.takeDiscovery(result)
+	case mcp.SetLevel:
+		return nil
 	}
 	key, list := "tools", &v.listing.Tools
 	switch method {
@@ -305,6 +307,12 @@ func (v *Visit) Install(ctx context.Context) ([]mcp.Topic, error) {
 		return changed, fmt.Errorf("keep the catalogue of %s: %w", v.lane.upstream, err)
 	}
 	return changed, nil
+}
+
+// Offers reports whether the upstream has a capability.
+func (v *Visit) Offers(capability string) bool {
+	_, has := v.listing.Capabilities.Get(capability)
+	return has
 }
 
 // Lane is the lane that the visit opens.

@@ -58,12 +58,18 @@ type Gateway struct {
 	log        *slog.Logger
 	version    string
 
-	active atomic.Int64 // requests being handled
+	active atomic.Int64    // requests being handled
+	ctx    context.Context // ends with Stop, and with it what is done in the background
+	halt   context.CancelFunc
+	work   sync.WaitGroup
+	slots  chan struct{} // one for each thing that is done for an upstream in the background
 
 	mu        sync.Mutex
 	flights   map[flight]*running    // requests in flight, by session; guarded by mu
 	conns     map[string]agreement   // over connections; guarded by mu
 	listeners map[*listener]struct{} // guarded by mu
+	asked     map[flight]*asked      // by navra's id; guarded by mu
+	parks     map[string]*parked     // by handle; guarded by mu
 }
 
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
@@ -71,9 +77,12 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
 		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
+		asked: map[flight]*asked{}, parks: map[string]*parked{}, slots: make(chan struct{}, maxBackground),
 	}
+	g.ctx, g.halt = context.WithCancel(context.Background())
 	g.upstreams = upstream.New(upstream.Options{
 		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,
+		Unasked: g.unasked, Withdrawn: g.withdrawn,
 	})
 	return g
 }
@@ -111,11 +120,14 @@ func (g *Gateway) idle(ctx context.Context) {
 // Stop cancels what is in flight and ends all upstreams. It returns when they are gone.
 func (g *Gateway) Stop() {
 	g.mu.Lock()
+	g.halt()
 	for _, r := range g.flights {
 		r.cancel(chokepoint.ErrShutdown)
 	}
 	g.mu.Unlock()
+	g.endParked()
 	g.upstreams.Close()
+	g.work.Wait()
 }
 
 // Handle carries one client message across and sends what comes back. The error is for the transport's log: whatever the
@@ -142,7 +154,11 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	if from.Refused == nil && in.Fault == nil {
 		g.prepare(ctx, from)
 	}
-	return g.cross(ctx, from, landing{out, this, done})
+	land := landing{out, this, done}
+	g.mu.Lock()
+	this.way = &way{from, land}
+	g.mu.Unlock()
+	return g.cross(ctx, from, land)
 }
 
 // A landing takes a request out of flight before its answer is sent: who has the answer may use the id again. What comes after the client
@@ -180,21 +196,67 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 	} else if err != nil {
 		return err
 	}
-	var lost error                             // why the client hears no more; what comes is judged and recorded all the same
-	for got := range g.route(ctx, out, from) { // progress, and exactly one last: Answer or Failed
-		m, err := g.chokepoint.Release(ctx, got, from)
-		if err != nil {
-			return err
-		}
-		if m.Drop || lost != nil || got.Last() && g.silent(ctx, from) {
+	switch {
+	case out.Parked() != "":
+		return g.resume(ctx, out, from, reply)
+	case from.Version.Stateless() && out.Asked():
+		return g.carryAskable(ctx, out, from, reply)
+	}
+	for !out.IsZero() && err == nil { // more than once where the upstream asks by its answer
+		out, err = g.carry(ctx, out, way{from, reply})
+	}
+	return err
+}
+
+// carry sends one message and hands over what comes back. next is how the call goes on, where the upstream asked for something.
+func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (next chokepoint.ToUpstream, lost error) {
+	asking, stop := context.WithCancelCause(ctx)
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	defer stop(errAnswered)
+	var round chokepoint.Released
+	for got := range g.route(ctx, out, w.from) { // progress, questions, and exactly one last: Answer or Failed
+		m, err := g.chokepoint.Release(ctx, got, w.from)
+		switch {
+		case err != nil:
+			return next, err
+		case !m.Reply.IsZero():
+			g.replyWith(context.WithoutCancel(ctx), m.Reply, nil)
+		case m.Question != nil:
+			questions.Go(func() { g.ask(asking, w, m.Question) })
+			continue
+		case m.Rounds:
+			round = m
 			continue
 		}
-		if out.Upstream() == chokepoint.Self && from.In.Msg.Method == mcp.Initialize {
-			g.opened(from, reply)
+		if m.Drop || lost != nil || got.Last() && g.silent(ctx, w.from) { // what comes is judged and recorded all the same
+			continue
 		}
-		lost = send(reply, m.Status, m.Msg)
+		if out.Upstream() == chokepoint.Self {
+			g.took(ctx, w, m)
+		}
+		lost = send(w.out, m.Status, m.Msg)
 	}
-	return lost
+	if round.Rounds {
+		return g.askRound(ctx, out, w, round.Round)
+	}
+	return next, lost
+}
+
+var errAnswered = errors.New("the call that the question belongs to has ended")
+
+// took does what navra's own answer to a request says that it has done; before it is sent.
+func (g *Gateway) took(ctx context.Context, w way, m chokepoint.Released) {
+	switch {
+	case m.Msg.Error != nil:
+	case w.from.In.Msg.Method == mcp.Initialize:
+		g.opened(w.from, w.out)
+	case w.from.In.Msg.Method == mcp.SetLevel:
+		raw, _ := w.from.In.Msg.Params.Get("level")
+		name, _ := raw.Text()
+		level, _ := mcp.ParseLevel(name)
+		g.upstreams.SetLevel(ctx, g.chokepoint.Lanes(w.from), level)
+	}
 }
 
 // route sends m to its upstream; what navra answers itself comes back the same way.
@@ -227,11 +289,18 @@ func (g *Gateway) prepare(ctx context.Context, from chokepoint.Peer) {
 	g.upstreams.Settle(ctx, lanes)
 }
 
-// notice takes a notification or a response. Nothing of it goes on; a cancellation ends the request it names.
+// notice takes a notification or a response. A response may answer what an upstream asked; of notifications nothing goes on, but
+// a cancellation ends the request it names, and upstreams are told that roots have changed.
 func (g *Gateway) notice(ctx context.Context, from chokepoint.Peer, out mcp.Sink) error {
+	if from.In.Msg.Kind() == jsonrpc.Response && g.answered(from) {
+		return nil
+	}
 	may := g.chokepoint.Notify(ctx, from)
 	if r := from.Refused; r != nil {
 		return out.Refuse(r.Status, jsonrpc.Message{Error: &r.Err})
+	}
+	if may && from.In.Msg.Method == mcp.RootsChanged {
+		g.upstreams.RootsChanged(ctx, g.chokepoint.Lanes(from))
 	}
 	if !may || from.In.Msg.Method != mcp.Cancelled {
 		return nil

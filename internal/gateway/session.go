@@ -29,6 +29,8 @@ type flight struct {
 type running struct {
 	cancel context.CancelCauseFunc
 	firm   bool // its client cannot cancel it; a shutdown can
+	began  time.Time
+	way    *way // to its client; nil before; guarded by the gateway's mu
 
 	mu     sync.Mutex // held while something is sent for it
 	silent bool       // its client hears no more of it; guarded by mu
@@ -71,7 +73,7 @@ func (g *Gateway) track(ctx context.Context, from *chokepoint.Peer) (_ context.C
 	ctx, cancel := context.WithCancelCause(ctx)
 	key := flight{place(*from), from.In.Msg.ID}
 	nothing := func() {}
-	this = &running{cancel: cancel, firm: from.In.Msg.Method == mcp.Initialize}
+	this = &running{cancel: cancel, firm: from.In.Msg.Method == mcp.Initialize, began: time.Now()}
 	if from.In.Fault != nil || key.place == "" || from.Refused != nil {
 		return ctx, this, nothing, func() { cancel(nil) }
 	}
@@ -139,7 +141,7 @@ func options(from *chokepoint.Peer) *mcp.Refused {
 func (g *Gateway) connSession(from *chokepoint.Peer) {
 	from.Session = from.In.Conn
 	if from.In.Msg.Method == mcp.Initialize {
-		from.Version, from.Caps = asked(from.In.Msg)
+		from.Version, from.Caps = wishes(from.In.Msg)
 		return
 	}
 	g.mu.Lock()
@@ -155,7 +157,7 @@ func (g *Gateway) connSession(from *chokepoint.Peer) {
 func (g *Gateway) httpSession(ctx context.Context, from *chokepoint.Peer) {
 	if from.In.Msg.Method == mcp.Initialize && from.In.Msg.Kind() == jsonrpc.Request {
 		from.Session = rand.Text()
-		from.Version, from.Caps = asked(from.In.Msg)
+		from.Version, from.Caps = wishes(from.In.Msg)
 		return
 	}
 	from.Refused = g.openSession(ctx, from)
@@ -226,13 +228,18 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 			l.end()
 		}
 	}
+	for key, a := range g.asked {
+		if key.place == from.Session {
+			a.drop(chokepoint.ErrCancelled)
+		}
+	}
 	g.mu.Unlock()
 	g.upstreams.Drop(slices.DeleteFunc(g.chokepoint.Lanes(from), func(l chokepoint.Lane) bool { return l.Session() == "" })) // those that others use too stay
 	return nil
 }
 
-// asked reads what an initialize asks for.
-func asked(m jsonrpc.Message) (mcp.Version, mcp.Capabilities) {
+// wishes reads what an initialize asks for.
+func wishes(m jsonrpc.Message) (mcp.Version, mcp.Capabilities) {
 	raw, _ := m.Params.Get("protocolVersion")
 	s, _ := raw.Text()
 	v := mcp.Negotiate(s)

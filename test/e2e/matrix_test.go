@@ -40,6 +40,10 @@ func callOf(tool string, args map[string]any) func(string) map[string]any {
 	return params(map[string]any{"name": tool, "arguments": args})
 }
 
+func completionOf(prompt string) func(string) map[string]any {
+	return params(map[string]any{"ref": map[string]any{"type": "ref/prompt", "name": prompt}, "argument": map[string]any{"name": "path", "value": "pla"}})
+}
+
 const newerDefinitions = "definitions have what their version knows"
 
 // matrix is sent in this order in one conversation: what is read taints what is sent later.
@@ -55,6 +59,12 @@ var matrix = []row{
 	{"prompts", mcp.PromptsList, params(map[string]any{}), "allow", newerDefinitions, false},
 	{"resources", mcp.ResourcesList, params(map[string]any{}), "allow", newerDefinitions, false},
 	{"templates", mcp.TemplatesList, params(map[string]any{}), "allow", newerDefinitions, false},
+	{"log level", mcp.SetLevel, params(map[string]any{"level": "warning"}), "allow", "", false},
+	{"log level that is none", mcp.SetLevel, params(map[string]any{"level": "loud"}), "message", "", false},
+	{"completion for a prompt", mcp.Complete, completionOf("files__summarise"), "allow", "", false},
+	{"completion for an unknown prompt", mcp.Complete, completionOf("files__no_such"), "message", "", false},
+	{"completion for a forbidden prompt", mcp.Complete, completionOf("docs__summarise"), "name", "", false},
+	{"completion for nothing", mcp.Complete, params(map[string]any{"ref": map[string]any{"type": "ref/tool"}}), "message", "", false},
 	{"unknown method", "no/such", params(map[string]any{}), "message", "", false},
 	{"call", mcp.ToolsCall, callOf("odd__echo", map[string]any{"text": "hello"}), "allow", "", false},
 	{"call with progress", mcp.ToolsCall, params(map[string]any{"name": "odd__work", "arguments": map[string]any{"steps": 2, "ms": 5}, "_meta": map[string]any{"progressToken": "p"}}), "allow", "", false},

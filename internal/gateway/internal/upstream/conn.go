@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,8 @@ type wire interface {
 	// about says what may help to find out why the upstream does not answer: what a child printed.
 	about() string
 	pid() int // of a child; 0 for none
+	// streams reports whether what belongs to a call comes on a stream of its own.
+	streams() bool
 }
 
 // A way is how a connection is opened.
@@ -62,11 +65,17 @@ type conn struct {
 	refreshing atomic.Bool
 	again      atomic.Bool
 	asked      chan chokepoint.FromUpstream
+	serial     uint64        // unique in the pool
+	turn       chan struct{} // taken by a call that may be asked back about
+	level      atomic.Uint32 // of log messages that a request has asked for
+
+	mu     sync.Mutex
+	asking map[string]func() // what to do when a question of that id is replied to; guarded by mu
 }
 
 // dial starts what the lane's upstream is reached by.
 func (p *Pool) dial(ctx context.Context, e *lane, w way) (c *conn, err error) {
-	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom)}
+	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom), serial: p.serial.Add(1), turn: make(chan struct{}, 1)}
 	client := p.clients[e.spec.Name]
 	switch {
 	case e.spec.URL == nil:
@@ -182,7 +191,12 @@ func (c *conn) ask(ctx context.Context, m chokepoint.ToUpstream) (out chokepoint
 	if err != nil {
 		return m.Failed(chokepoint.NotSent, err)
 	}
-	c.wire.exchange(ctx, m, cleared, func(f chokepoint.FromUpstream) bool { out = f; return true })
+	c.wire.exchange(ctx, m, cleared, func(f chokepoint.FromUpstream) bool {
+		if f.Last() {
+			out = f
+		}
+		return true
+	})
 	return out
 }
 
@@ -214,17 +228,44 @@ func (c *conn) tellCancelled(ctx context.Context, m chokepoint.ToUpstream) {
 
 // hear takes what the upstream sent unasked, beside something that ends with ctx.
 func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
-	if m.Kind() == jsonrpc.Request {
+	switch f := c.pool.by.Unsolicited(c.lane, m, c.serial); {
+	case c.forSession(m):
+		c.pool.unasked(c.lane, f)
+		return
+	case m.Kind() == jsonrpc.Request:
 		select {
-		case c.asked <- c.pool.by.Unsolicited(c.lane, m): // full: nothing is read before an answer was written
+		case c.asked <- f: // full: nothing is read before an answer was written
 		case <-c.wire.over():
 		case <-ctx.Done():
 		}
 		return
 	}
-	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m)); listChanged(method) && c.visit.Load() != nil {
+	if id, ok := withdrawn(m); ok && c.pool.withdrawn != nil {
+		c.pool.withdrawn(c.lane, c.serial, id)
+	}
+	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m, c.serial)); listChanged(method) && c.visit.Load() != nil {
 		c.pool.refresh(c)
 	}
+}
+
+// forSession reports whether the client of the lane's session may be told of what its upstream sends without a call.
+func (c *conn) forSession(m jsonrpc.Message) bool {
+	if c.lane.Session() == "" || c.pool.unasked == nil || c.version().Stateless() || c.visit.Load() == nil && m.Kind() != jsonrpc.Request {
+		return false
+	}
+	if m.Kind() == jsonrpc.Request {
+		return mcp.QuestionOf(m.Method) != mcp.NoQuestion && !c.pool.by.Answers(c.lane, m.Method)
+	}
+	return m.Method == mcp.Logging || m.Method == mcp.Elicited
+}
+
+// withdrawn returns the id of a request that an upstream cancels.
+func withdrawn(m jsonrpc.Message) (jsonrpc.ID, bool) {
+	if m.Method != mcp.Cancelled {
+		return jsonrpc.ID{}, false
+	}
+	raw, _ := m.Params.Get("requestId")
+	return jsonrpc.IDOf(raw)
 }
 
 // answerAsked answers the upstream's own requests, one at a time. In the stateless era there can be none: they are recorded and not answered.

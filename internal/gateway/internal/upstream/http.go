@@ -90,6 +90,7 @@ func openHTTP(c *conn, client *http.Client) *web {
 func (w *web) over() <-chan struct{} { return w.dead }
 func (w *web) pid() int              { return 0 }
 func (w *web) about() string         { return "" }
+func (w *web) streams() bool         { return true }
 
 // retire ends a wire that is of no use any more, once what is under way on it has ended.
 func (w *web) retire() {
@@ -374,6 +375,15 @@ func (x *exchanging) take(ctx context.Context, b []byte) (f chokepoint.FromUpstr
 		if id, ok := jsonrpc.IDOf(token); ok && id == x.id {
 			x.yield(x.m.Progress(m))
 		}
+		return f, false
+	}
+	switch asks := m.Kind() == jsonrpc.Request && mcp.QuestionOf(m.Method) != mcp.NoQuestion; {
+	case x.m.Own():
+	case asks && !x.w.conn.version().Stateless() && !x.w.conn.pool.by.Answers(x.w.conn.lane, m.Method):
+		x.yield(x.m.Question(m, x.w.conn.serial))
+		return f, false
+	case m.Kind() == jsonrpc.Notification && m.Method == mcp.Logging:
+		x.yield(x.m.Note(m))
 		return f, false
 	}
 	x.w.conn.hear(ctx, m)

@@ -27,7 +27,8 @@ type lane struct {
 	spec  Spec
 	first time.Time // when it was made
 	used  atomic.Int64
-	last  atomic.Int64 // unix nanoseconds
+	level atomic.Uint32 // that the client wants log messages from; 0: it has not said
+	last  atomic.Int64  // unix nanoseconds
 
 	breaker breaker
 
@@ -137,6 +138,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 		return nil, err
 	}
 	c.visit.Store(v)
+	p.tellLevel(ctx, c, e.logLevel())
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Log(ctx, seriousness(ctx), "lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}

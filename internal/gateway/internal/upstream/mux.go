@@ -38,12 +38,13 @@ func (w *mux) tell(ctx context.Context, c chokepoint.Cleared) error {
 // A call waits for its answer.
 type call struct {
 	m        chokepoint.ToUpstream
-	progress chan chokepoint.FromUpstream
+	progress chan chokepoint.FromUpstream // and log messages
+	asks     chan chokepoint.FromUpstream
 	last     chan chokepoint.FromUpstream // room for one
 }
 
 func (w *mux) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared chokepoint.Cleared, yield func(chokepoint.FromUpstream) bool) {
-	c := &call{m: m, progress: make(chan chokepoint.FromUpstream, progressRoom), last: make(chan chokepoint.FromUpstream, 1)}
+	c := &call{m: m, progress: make(chan chokepoint.FromUpstream, progressRoom), asks: make(chan chokepoint.FromUpstream, askedRoom), last: make(chan chokepoint.FromUpstream, 1)}
 	id := cleared.ID.String()
 	if !w.register(id, c) {
 		yield(m.Failed(chokepoint.NotSent, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errGone)))
@@ -65,6 +66,10 @@ func (w *mux) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared cho
 			yield(f)
 			return
 		case f := <-c.progress:
+			if !yield(f) {
+				return
+			}
+		case f := <-c.asks:
 			if !yield(f) {
 				return
 			}
@@ -142,8 +147,53 @@ func (w *mux) take(line []byte, size int64) {
 		}
 		return
 	}
-	w.conn.hear(w.conn.pool.ctx, m)
+	if !w.forCall(m) {
+		w.conn.hear(w.conn.pool.ctx, m)
+	}
 }
+
+// forCall gives a question or a log message to the call that it belongs to: the one that is under way, if there is just one.
+func (w *mux) forCall(m jsonrpc.Message) bool {
+	asks := m.Kind() == jsonrpc.Request && mcp.QuestionOf(m.Method) != mcp.NoQuestion && !w.conn.pool.by.Answers(w.conn.lane, m.Method)
+	if w.conn.version().Stateless() && asks || !asks && (m.Kind() != jsonrpc.Notification || m.Method != mcp.Logging) {
+		return false
+	}
+	c := w.sole()
+	switch {
+	case c == nil:
+		return false
+	case !asks:
+		select {
+		case c.progress <- c.m.Note(m):
+		default:
+		}
+		return true
+	}
+	select {
+	case c.asks <- c.m.Question(m, w.conn.serial):
+		return true
+	default: // too many at once
+		return false
+	}
+}
+
+// sole returns the only call of a client's that is under way; nil if there is none or more than one.
+func (w *mux) sole() (only *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pending {
+		if c.m.Own() {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = c
+	}
+	return only
+}
+
+func (w *mux) streams() bool { return false }
 
 // fail ends the call whose answer cannot be read. Where it cannot be told whose it was, the line is skipped as noise: servers print
 // banners, of which the first line is logged; but too long a line is an answer, and if it is not the only one awaited, nobody can go on.

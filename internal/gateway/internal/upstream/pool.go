@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
 
@@ -54,6 +56,10 @@ type Options struct {
 	Logger     *slog.Logger
 	Supervisor string                                     // the program that supervises a child, shim.Program(); "" starts children directly
 	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
+	// Unasked takes what an upstream sends to the session of a lane without a call that it belongs to: a log message, or a question, which it
+	// sees to that is answered by Reply. It does not wait. Withdrawn hears that an upstream no longer wants the answer to a question.
+	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream)
+	Withdrawn func(l chokepoint.Lane, wire uint64, id jsonrpc.ID)
 }
 
 // At a bound on children the idlest ends; where none is idle, a call waits for busyWait and is then refused. Sessions over HTTP cost
@@ -77,6 +83,9 @@ type Pool struct {
 	log        *slog.Logger
 	supervisor string
 	changed    func(string, []mcp.Topic)
+	unasked    func(chokepoint.Lane, chokepoint.FromUpstream)
+	withdrawn  func(chokepoint.Lane, uint64, jsonrpc.ID)
+	serial     atomic.Uint64   // of connections
 	ctx        context.Context // ends with the pool
 	end        context.CancelFunc
 	work       sync.WaitGroup
@@ -87,7 +96,7 @@ type Pool struct {
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
 		if s.Children == 0 {
@@ -115,8 +124,8 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		ctx, progressed, stop := patient(ctx, p.specs[c.Lane.Upstream()])
-		defer stop()
+		ctx, wait := patient(ctx, p.specs[c.Lane.Upstream()])
+		defer wait.stop()
 		e, conn, err := p.connect(ctx, c.Lane)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -130,27 +139,26 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
+		c = c.AtLevel(e.logLevel())
+		p.level(ctx, conn, m.Level())
+		leave, err := conn.takeTurn(ctx, m)
+		if err != nil {
+			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		defer leave()
 		more := true // wanted; a wire may yield on
 		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
-			progressed()
+			wait.progressed()
+			if f.Asks() {
+				wait.asked(conn, f)
+			}
 			if f.Last() {
 				e.breaker.note(f.Unwell(), time.Now())
 			}
 			more = more && yield(f)
 			return more
 		})
-	}
-}
-
-// patient bounds a call: it ends when nothing is heard of it for the upstream's Call, and after CallMax whatever is heard.
-func patient(ctx context.Context, s Spec) (_ context.Context, progressed, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(s.Call, func() { cancel(chokepoint.ErrDeadline) })
-	ctx, end := context.WithTimeoutCause(ctx, max(s.Call, s.CallMax), chokepoint.ErrDeadline)
-	return ctx, func() { late.Reset(s.Call) }, func() {
-		late.Stop()
-		end()
-		cancel(nil)
 	}
 }
 

@@ -1,0 +1,246 @@
+package chokepoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"navra/internal/blackbox"
+	"navra/internal/catalogue"
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+)
+
+// A Question is what an upstream asks of a client, released to go there. Its answer is admitted by AdmitAnswer, once.
+type Question struct {
+	by   *Chokepoint
+	kind mcp.Question
+	call *clearance // that it came with; nil: the session's
+	lane Lane
+	wire uint64     // connection that it came over
+	id   jsonrpc.ID // the upstream's; zero in a round
+	key  string     // in a round: the upstream's name for it
+
+	facts    policy.Facts
+	role     string
+	to       Peer
+	ask      jsonrpc.ID // navra's id, towards the client
+	params   jsonrpc.Raw
+	seq      blackbox.Seq
+	answered atomic.Bool
+}
+
+// ID is what the client is asked under; unique in this process.
+func (q *Question) ID() jsonrpc.ID { return q.ask }
+
+// Lane is the connection that the question came over.
+func (q *Question) Lane() Lane { return q.lane }
+
+// Request is the question as a request of the stateful era.
+func (q *Question) Request() jsonrpc.Message {
+	return jsonrpc.Message{ID: q.ask, Method: q.kind.Method(), Params: q.params}
+}
+
+// Is reports whether q is the question that the upstream of the lane asked under id.
+func (q *Question) Is(l Lane, wire uint64, id jsonrpc.ID) bool {
+	return q.lane == l && q.wire == wire && q.id == id
+}
+
+// input is the question as a value of inputRequests.
+func (q *Question) input() jsonrpc.Raw {
+	return new(jsonrpc.Object).Text("method", q.kind.Method()).Raw("params", orEmpty(q.params)).Done()
+}
+
+// releaseQuestion judges a request of an upstream's on its way to a client. Where the client is not asked, Reply is what the upstream is told.
+func (p *Chokepoint) releaseQuestion(ctx context.Context, c *clearance, in FromUpstream, to Peer) (Released, error) {
+	q := &Question{by: p, call: c, kind: mcp.QuestionOf(in.msg.Method), lane: in.lane, wire: in.wire, id: in.msg.ID, to: to}
+	if c != nil {
+		q.lane = c.lane
+	}
+	v, err := p.pose(ctx, q, in.msg.Params)
+	if err == nil && v.Permits() {
+		return Released{Msg: q.Request(), Question: q}, nil
+	}
+	reply, err := p.RefuseQuestion(ctx, q, v.Reason)
+	return Released{Reply: reply, Drop: true}, err
+}
+
+// pose judges a question, records that, and puts it in the form of who is asked.
+func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) (policy.Verdict, error) {
+	x := p.questioning(q)
+	x.body = params
+	if params != nil {
+		x.body = withoutMeta(params, "progressToken")
+	}
+	v := p.mayAsk(q, x.body)
+	q.role = v.Role
+	x.role = v.Role
+	if !v.Permits() {
+		x.pre = &v
+	}
+	if err := p.pass(ctx, &x); err != nil {
+		return x.verdict, err
+	}
+	q.seq, q.ask = x.entry.Seq, jsonrpc.IntID(p.next.Add(1))
+	if x.verdict.Permits() {
+		q.params = questionFor(q.kind, x.final, q.lane.upstream, q.to.Version, q.ask)
+	}
+	return x.verdict, nil
+}
+
+// questioning begins the crossing of a question, and of its answer.
+func (p *Chokepoint) questioning(q *Question) Crossing {
+	x := p.begin(q.to)
+	x.way = toClient
+	x.facts.Topic, x.facts.Item = mcp.Tool, catalogue.Item{Topic: mcp.Tool, Upstream: p.book.Upstream(q.lane.upstream), Name: q.kind.Method()}
+	if q.call != nil {
+		x.facts.Topic, x.facts.Item = q.call.x.facts.Topic, q.call.x.facts.Item
+		x.entry.Cause, x.entry.Target = q.call.seq, q.call.x.entry.Target
+	}
+	x.facts.Item.Class = ifc.Write // what answers it says, it says to the upstream
+	x.label = x.facts.Item.Label()
+	x.entry.Kind, x.entry.Upstream, x.entry.Method, x.entry.RequestID = blackbox.FromUpstream, q.lane.upstream, q.kind.Method(), q.id.String()
+	if q.id.IsZero() {
+		x.entry.RequestID = q.key
+	}
+	q.facts = x.facts
+	return x
+}
+
+// mayAsk judges whether the client is to be asked at all.
+func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
+	need := q.kind.Needs(params)
+	switch {
+	case q.kind == mcp.NoQuestion:
+		return policy.Denied(policy.StageName, "no upstream may ask for this")
+	case need&^q.to.Caps != 0:
+		if q.call != nil {
+			q.call.missing |= need &^ q.to.Caps
+		}
+		return policy.Denied(policy.StageName, "the client cannot be asked for "+q.kind.String())
+	}
+	role := ""
+	if q.call != nil {
+		role = q.call.x.verdict.Role
+	}
+	v := p.policy.Load().Asks(q.to.Who, role, q.kind)
+	if !v.Permits() {
+		return v
+	}
+	if why := unfit(q.kind, params, q.to.Version); why != "" {
+		return policy.Denied(policy.StageContent, why)
+	}
+	return v
+}
+
+// RefuseQuestion records that a question has no answer of a client's, and makes what the upstream is told in its place. A question of a
+// round has no reply of its own: the zero ToUpstream is returned.
+func (p *Chokepoint) RefuseQuestion(ctx context.Context, q *Question, why string) (ToUpstream, error) {
+	if q == nil || q.by != p || q.answered.Swap(true) {
+		return ToUpstream{}, ErrUncleared
+	}
+	if q.id.IsZero() {
+		return ToUpstream{}, nil
+	}
+	reply := jsonrpc.Message{ID: q.id}
+	switch {
+	case q.seq != 0 && q.params != nil && q.kind == mcp.AskElicitation: // it was asked, and nobody answers
+		reply.Result = cancelled
+	case q.seq != 0 && q.params != nil:
+		reply.Error = &jsonrpc.Error{Code: codeRejected, Message: "the client did not answer"}
+	default:
+		reply.Error = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+	}
+	y := p.beginOwn(q.lane, q.kind.Method())
+	y.entry.Cause, y.body = q.seq, reply.Result
+	y.pre.Reason = why
+	if err := p.pass(ctx, &y); err != nil {
+		return ToUpstream{}, fmt.Errorf("record the answer to %s: %w", q.kind.Method(), err)
+	}
+	return ToUpstream{&clearance{by: p, lane: q.lane, wire: q.wire, method: q.kind.Method(), body: reply, x: y}}, nil
+}
+
+// Withdraw records that the client of the stateful era need not answer a question any more, and makes the notice.
+func (p *Chokepoint) Withdraw(ctx context.Context, q *Question) (Released, error) {
+	if q == nil || q.by != p || q.params == nil {
+		return Released{}, ErrUncleared
+	}
+	x := p.questioning(q)
+	v := policy.Allowed(policy.StageMessage)
+	x.pre, x.entry.Kind, x.entry.Cause, x.entry.Method = &v, blackbox.Notification, q.seq, mcp.Cancelled
+	if err := p.pass(ctx, &x); err != nil {
+		return Released{}, err
+	}
+	return Released{Msg: jsonrpc.Message{Method: mcp.Cancelled, Params: new(jsonrpc.Object).Raw("requestId", q.ask.Raw()).Done()}}, nil
+}
+
+// cancelled is the answer to an elicitation that nobody answers.
+var cancelled = jsonrpc.Raw(`{"action":"cancel"}`)
+
+// codeRejected is how clients by custom refuse a sampling. MCP 2025-11-25, client/sampling §Error Handling.
+const codeRejected = -1
+
+// AdmitAnswer judges a client's answer to a question on its way to the upstream that asked. from must be who was asked. What may not go is
+// replaced by an error that says only that.
+func (p *Chokepoint) AdmitAnswer(ctx context.Context, from Peer, q *Question, msg jsonrpc.Message) (ToUpstream, error) {
+	if q == nil || q.by != p || q.id.IsZero() || !q.to.Who.Same(from.Who) || q.answered.Swap(true) {
+		return ToUpstream{}, ErrUncleared
+	}
+	out, bad, err := p.judgeAnswer(ctx, from, q, msg)
+	if err != nil {
+		return ToUpstream{}, err
+	}
+	c := &clearance{by: p, lane: q.lane, wire: q.wire, method: q.kind.Method(), body: jsonrpc.Message{ID: q.id, Result: out, Error: bad}}
+	return ToUpstream{c}, nil
+}
+
+var errAnswerShape = errors.New("the client's answer is not valid")
+
+// judgeAnswer judges and records what a client answers. It returns what goes on: a result, or an error.
+func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, msg jsonrpc.Message) (jsonrpc.Raw, *jsonrpc.Error, error) {
+	x := p.questioning(q)
+	x.way, x.asked = toUpstream, q.kind
+	x.entry.Kind, x.entry.Cause, x.entry.Target = blackbox.ClientAnswer, q.seq, ""
+	x.role = q.role
+	x.open = opening(from)
+	switch {
+	case msg.Error != nil:
+		x.body = errorBody(*msg.Error)
+	case !fits(q.kind, msg.Result):
+		v := policy.Denied(policy.StageMessage, errAnswerShape.Error())
+		x.pre, x.body = &v, msg.Result
+	default:
+		x.body = withoutMeta(msg.Result)
+	}
+	if err := p.pass(ctx, &x); err != nil {
+		return nil, nil, fmt.Errorf("record the answer to %s: %w", q.kind.Method(), err)
+	}
+	switch {
+	case x.pre != nil && x.verdict.Denies():
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: errAnswerShape.Error()}, nil
+	case !x.verdict.Permits():
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "navra withholds the client's answer"}, nil
+	case msg.Error != nil:
+		e := errorOf(x.final)
+		return nil, &e, nil
+	}
+	return answerFor(q.kind, x.final, p.spoken(q.lane)), nil, nil
+}
+
+// spoken is the version that the lane's upstream was heard to speak; "" where it was never heard.
+func (p *Chokepoint) spoken(l Lane) mcp.Version {
+	heard, _ := p.book.For(l.principal).Listing(l.upstream)
+	return heard.Version
+}
+
+// Answers reports whether navra itself answers a request that an upstream started.
+func (p *Chokepoint) Answers(l Lane, method string) bool {
+	if method == mcp.RootsList {
+		u := p.book.Upstream(l.upstream)
+		return u != nil && u.Root != ""
+	}
+	return mcp.QuestionOf(method) == mcp.NoQuestion
+}

@@ -1,0 +1,401 @@
+package chokepoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"navra/internal/blackbox"
+	"navra/internal/catalogue"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+)
+
+// Bounds on what an upstream asks in one result, and how often.
+const (
+	maxRound  = 16        // questions
+	maxRounds = 10        // of one call; MCP SDKs give up there too
+	maxState  = 256 << 10 // bytes of an upstream's requestState
+	stateLife = time.Hour // of a sealed requestState: a person may be slow
+)
+
+// A round is what an upstream's result asks for.
+type round struct {
+	n         int
+	questions []*Question
+	state     jsonrpc.Raw // the upstream's; nil: none
+}
+
+// A retry is what a request says of the one that it goes on with.
+type retry struct {
+	inputs   jsonrpc.Raw // inputResponses; nil: none
+	parked   string      // handle of a call that waits for them
+	upstream jsonrpc.Raw // the upstream's own state
+	kinds    map[string]mcp.Question
+	sealed   bool // the state was made here, for this call of this principal
+	again    bool // the call is made anew: it has not run
+}
+
+// asksBack reports whether a result asks for something before the call can end.
+func (c *clearance) asksBack(result jsonrpc.Raw) bool {
+	if c.lane.upstream == Self || c.method != mcp.ToolsCall && c.method != mcp.PromptsGet && c.method != mcp.ResourcesRead {
+		return false
+	}
+	kind, _ := result.Get("resultType")
+	return string(kind) == `"input_required"`
+}
+
+// releaseRound releases what a result asks for: to a client of the stateless era as a result that asks, to another as questions.
+func (p *Chokepoint) releaseRound(ctx context.Context, c *clearance, x *Crossing, result jsonrpc.Raw) (Released, error) {
+	requests, _ := result.Get("inputRequests")
+	state, hasState := result.Get("requestState")
+	if _, text := state.Text(); hasState && !text || len(state) > maxState || !hasState && firstMember(requests) == nil || c.rounds >= maxRounds {
+		return p.releaseFailure(ctx, c, x, FromUpstream{outcome: Unknown, err: ErrBadAnswer})
+	}
+	if err := p.recordAsking(ctx, x); err != nil {
+		return Released{Msg: p.deny(c.from, x, Unknown).Msg}, nil
+	}
+	r := &round{n: c.rounds + 1, state: state}
+	for key, v := range requests.Members() {
+		raw, _ := v.Get("method")
+		method, _ := raw.Text()
+		params, _ := v.Get("params")
+		q := &Question{by: p, call: c, kind: mcp.QuestionOf(method), lane: c.lane, key: key, to: c.from}
+		verdict, err := p.pose(ctx, q, params)
+		if err != nil || !verdict.Permits() || len(r.questions) >= maxRound {
+			return p.unasked(c, x, q, verdict), nil
+		}
+		r.questions = append(r.questions, q)
+	}
+	if !c.from.Version.Stateless() {
+		c.round = r
+		return Released{Round: r.questions, Rounds: true}, nil
+	}
+	return Released{Msg: p.inputRequired(c, r.questions, retry{upstream: state})}, nil
+}
+
+// recordAsking records the answer to a request that ends with questions instead.
+func (p *Chokepoint) recordAsking(ctx context.Context, x *Crossing) error {
+	v := policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: "the upstream asks for input", Role: x.role}
+	x.pre, x.body, x.entry.Outcome = &v, nil, string(Unknown)
+	return p.pass(ctx, x)
+}
+
+// unasked answers a call whose upstream asks what the client is not asked.
+func (p *Chokepoint) unasked(c *clearance, x *Crossing, q *Question, v policy.Verdict) Released {
+	if missing := q.kind.Capabilities() & c.missing; missing != 0 {
+		return c.lacking(missing)
+	}
+	if v.Permits() {
+		v = policy.Denied(policy.StageMessage, "the upstream asks too much at once")
+	}
+	x.verdict = v
+	if v.Stage == policy.StageName {
+		x.verdict.Stage = policy.StageContent // the tool's name is known to whom it says this
+	}
+	return Released{Msg: p.deny(c.from, x, Unknown).Msg}
+}
+
+// lacking answers a call that cannot go on, since the client cannot be asked. MCP 2026-07-28, basic/versioning §Missing capabilities.
+func (c *clearance) lacking(caps mcp.Capabilities) Released {
+	data := new(jsonrpc.Object).Raw("requiredCapabilities", caps.Object(mcp.V20260728)).Done()
+	e := jsonrpc.Error{Code: mcp.CodeMissingCapability, Message: "Missing required client capability", Data: data}
+	out := Released{Status: http.StatusBadRequest}
+	if !c.from.Version.Stateless() {
+		e.Code, e.Message, out.Status = jsonrpc.CodeInternal, "the upstream needs a client that it can ask: "+string(caps.Object(mcp.V20260728)), 0
+	}
+	out.Msg = jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &e}
+	return out
+}
+
+func firstMember(o jsonrpc.Raw) jsonrpc.Raw {
+	for _, v := range o.Members() {
+		return v
+	}
+	return nil
+}
+
+// inputRequired makes the result that asks a client of the stateless era.
+func (p *Chokepoint) inputRequired(c *clearance, questions []*Question, r retry) jsonrpc.Message {
+	o := new(jsonrpc.Object).Text("resultType", "input_required")
+	asks := new(jsonrpc.Object)
+	r.kinds = map[string]mcp.Question{}
+	for _, q := range questions {
+		asks.Raw(q.key, q.input())
+		r.kinds[q.key] = q.kind
+	}
+	if len(questions) > 0 {
+		o.Raw("inputRequests", asks.Done())
+	}
+	o.Text("requestState", p.sealState(c, r))
+	o.Raw("_meta", new(jsonrpc.Object).Raw(mcp.Meta+"serverInfo", ServerInfo(p.version)).Done())
+	return jsonrpc.Message{ID: c.from.In.Msg.ID, Result: o.Done()}
+}
+
+// stateContext binds a state to who it was given to.
+func stateContext(principal string) []byte { return []byte("request state\x00" + principal) }
+
+// sealState seals what a retry has to say. It is good for the same call of the same principal.
+func (p *Chokepoint) sealState(c *clearance, r retry) string {
+	kinds := new(jsonrpc.Object)
+	for key, kind := range r.kinds {
+		kinds.Text(key, kind.String())
+	}
+	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Int("until", p.now().Add(stateLife).Unix())
+	o.Raw("asked", kinds.Done()).Raw("state", r.upstream).Int("rounds", int64(c.rounds+1))
+	if r.parked != "" {
+		o.Text("parked", r.parked)
+	}
+	if r.again {
+		o.Bool("again", true)
+	}
+	return p.vault.Seal(o.Done(), stateContext(c.from.Who.Name()))
+}
+
+// callDigest tells a call by what it asks for: its method, what it is about, and all its params but _meta.
+func callDigest(method string, it catalogue.Item, params jsonrpc.Raw) string {
+	sum := sha256.Sum256([]byte(method + "\x00" + it.Upstream.Name + "\x00" + it.Canonical() + "\x00" + string(params.Without("_meta"))))
+	return hex.EncodeToString(sum[:])
+}
+
+var unknownState = jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown or expired requestState"}
+
+// reopen reads what a request of the stateless era says of the one that it goes on with; nil where it says nothing.
+func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, rounds *int) (*retry, *Refusal) {
+	if !from.Version.Stateless() {
+		return nil, nil
+	}
+	inputs, has := from.In.Msg.Params.Get("inputResponses")
+	raw, stated := from.In.Msg.Params.Get("requestState")
+	if !has && !stated {
+		return nil, nil
+	}
+	r := &retry{kinds: map[string]mcp.Question{}}
+	if has && !inputs.IsNull() {
+		if !inputs.IsObject() {
+			return nil, refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: inputResponses must be an object"})
+		}
+		r.inputs = inputs
+	}
+	if !stated {
+		return r, nil
+	}
+	text, _ := raw.Text()
+	plain, err := p.vault.Open(text, stateContext(from.Who.Name()))
+	if err != nil {
+		return nil, refusedAs(http.StatusBadRequest, unknownState)
+	}
+	s := jsonrpc.Raw(plain)
+	call, _ := s.Get("call")
+	until, _ := s.Get("until")
+	end, _ := until.Int()
+	if digest, _ := call.Text(); digest != callDigest(from.In.Msg.Method, it, params) || p.now().Unix() > end {
+		return nil, refusedAs(http.StatusBadRequest, unknownState)
+	}
+	r.sealed = true
+	r.upstream, _ = s.Get("state")
+	parked, _ := s.Get("parked")
+	r.parked, _ = parked.Text()
+	again, _ := s.Get("again")
+	r.again = string(again) == "true"
+	n, _ := s.Get("rounds")
+	count, _ := n.Int()
+	*rounds = int(count)
+	asked, _ := s.Get("asked")
+	for key, v := range asked.Members() {
+		word, _ := v.Text()
+		for _, q := range mcp.Questions() {
+			if q.String() == word {
+				r.kinds[key] = q
+			}
+		}
+	}
+	return r, nil
+}
+
+// kindOf guesses what a response answers that comes without a state.
+func kindOf(v jsonrpc.Raw) mcp.Question {
+	if _, has := v.Get("action"); has {
+		return mcp.AskElicitation
+	}
+	if _, has := v.Get("roots"); has {
+		return mcp.AskRoots
+	}
+	return mcp.AskSampling
+}
+
+// goesOn judges what a request brings for the one that it goes on with. The refusal says what the client is answered where it cannot.
+func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Crossing) *Refusal {
+	r := c.retry
+	if r == nil || x.pre != nil || r.parked != "" || p.policy.Load().Name(x.facts).Denies() {
+		return nil
+	}
+	if r.again {
+		for key := range r.kinds {
+			action, _ := r.inputs.Get(key, "action")
+			if string(action) != `"accept"` {
+				v := policy.Denied(policy.StageMessage, "the URL that the upstream needs to be opened was not accepted")
+				x.pre = &v
+			}
+		}
+	}
+	if v := p.spoken(c.lane); v != "" && !v.Stateless() || r.again {
+		c.retry = nil // there is nothing that could go on
+		return nil
+	}
+	c.x = *x
+	if r.inputs == nil {
+		return nil
+	}
+	return p.admitInputs(ctx, from, c, x, r)
+}
+
+// admitInputs judges the answers that a request brings, each by itself, and puts what may go on in their place.
+func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x *Crossing, r *retry) *Refusal {
+	out := new(jsonrpc.Object)
+	n := 0
+	for key, v := range r.inputs.Members() {
+		kind, asked := r.kinds[key]
+		if r.sealed && !asked {
+			continue
+		}
+		if !r.sealed {
+			kind = kindOf(v)
+		}
+		if n++; n > maxRound {
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid params: more than %d inputResponses", maxRound)})
+		}
+		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role}
+		if !fits(kind, v) { // the upstream asks anew, or refuses
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + strings.ToValidUTF8(key[:min(len(key), 64)], "") + " is no answer to what was asked"})
+		}
+		value, bad, err := p.judgeAnswer(ctx, from, q, jsonrpc.Message{Result: v})
+		if err != nil || bad != nil {
+			x.verdict = policy.Denied(policy.StageContent, "an answer that goes with the call may not go to its upstream")
+			return p.deny(from, x, NotSent)
+		}
+		out.Raw(key, value)
+	}
+	r.inputs = out.Done()
+	return nil
+}
+
+// AdmitRound judges what a client answered to the questions of m's result, and makes the retry of the call. Where the call cannot go on,
+// the error is a *Refusal that holds the answer to the client.
+func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, answers map[*Question]jsonrpc.Message) (ToUpstream, error) {
+	c := m.c
+	if c == nil || c.by != p || c.round == nil || !c.from.Who.Same(from.Who) {
+		return ToUpstream{}, ErrUncleared
+	}
+	r := c.round
+	c.round = nil
+	x := p.begin(c.from)
+	x.facts, x.label, x.body, x.bound = c.x.facts, c.x.label, c.sent, true
+	x.entry.Cause, x.entry.Upstream, x.entry.Target = c.seq, c.lane.upstream, c.x.entry.Target
+	inputs := new(jsonrpc.Object)
+	for _, q := range r.questions {
+		a, ok := answers[q]
+		if !ok || q.answered.Swap(true) {
+			return ToUpstream{}, ErrUncleared
+		}
+		value, bad, err := p.judgeAnswer(ctx, from, q, a)
+		if bad != nil && q.kind == mcp.AskElicitation && a.Error != nil {
+			value, bad = cancelled, nil
+		}
+		if err != nil || bad != nil {
+			return ToUpstream{}, p.unanswered(c, q)
+		}
+		inputs.Raw(q.key, value)
+	}
+	next := &clearance{by: p, lane: c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: c.method, from: c.from, caps: c.caps, open: c.open, token: c.token, rounds: r.n}
+	next.retry = &retry{inputs: inputs.Done(), upstream: r.state}
+	if err := p.pass(ctx, &x); err != nil || !x.verdict.Permits() {
+		return ToUpstream{}, p.deny(c.from, &x, Unknown)
+	}
+	next.body = jsonrpc.Message{ID: next.id, Method: next.method, Params: next.outgoing(x.final)}
+	next.x, next.seq, next.sent = x, x.entry.Seq, c.sent
+	next.x.body, next.x.final = nil, nil
+	return ToUpstream{next}, nil
+}
+
+// unanswered answers a call whose client refused what the upstream asked for.
+func (p *Chokepoint) unanswered(c *clearance, q *Question) *Refusal {
+	text := fmt.Sprintf("navra: upstream %s asked for %s, and got no answer; the call cannot go on. %s", c.lane.upstream, q.kind, outcomeText(Unknown))
+	data := new(jsonrpc.Object).Text("reason", "refused").Text("request", q.kind.Method()).Text("outcome", string(Unknown)).Done()
+	return &Refusal{Msg: jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: text, Data: data}}}
+}
+
+// Parked returns the handle of the parked call that m goes on with; "" for none.
+func (m ToUpstream) Parked() string {
+	if m.c == nil || m.c.retry == nil {
+		return ""
+	}
+	return m.c.retry.parked
+}
+
+// Input returns what the client answered to a question of the parked call that m goes on with.
+func (m ToUpstream) Input(q *Question) (jsonrpc.Raw, bool) {
+	if m.c == nil || m.c.retry == nil {
+		return nil, false
+	}
+	return m.c.retry.inputs.Get(q.key)
+}
+
+// Fits reports whether v can be an answer to q.
+func (q *Question) Fits(v jsonrpc.Raw) bool { return fits(q.kind, v) }
+
+// Key names the question in a result that asks a client of the stateless era.
+func (q *Question) Key(key string) { q.key = key }
+
+// Park answers the request of a call that goes on without it: with the questions, and a state under which a retry finds the call by its handle.
+func (p *Chokepoint) Park(ctx context.Context, m ToUpstream, handle string, questions []*Question) (Released, error) {
+	c := m.c
+	if c == nil || c.by != p || c.answered.Swap(true) {
+		return Released{}, ErrUncleared
+	}
+	x := p.returning(c, blackbox.Answer)
+	if err := p.recordAsking(ctx, &x); err != nil {
+		return Released{Msg: p.deny(c.from, &x, Unknown).Msg}, err
+	}
+	return Released{Msg: p.inputRequired(c, questions, retry{parked: handle})}, nil
+}
+
+// Resume lets the parked call m go on for the request of the retry, which was admitted and is not sent.
+func (p *Chokepoint) Resume(retry, m ToUpstream) error {
+	r, c := retry.c, m.c
+	if r == nil || c == nil || r.by != p || c.by != p || !c.answered.Load() || r.lane.upstream != c.lane.upstream || !r.from.Who.Same(c.from.Who) || r.spent.Swap(true) {
+		return ErrUncleared
+	}
+	c.from, c.seq, c.token, c.rounds = r.from, r.seq, r.token, r.rounds
+	c.x.entry = r.x.entry
+	c.answered.Store(false)
+	return nil
+}
+
+// Abandon lets a parked call that nobody came back for end: what becomes of it is released once more, to nobody.
+func (p *Chokepoint) Abandon(m ToUpstream) {
+	if m.c != nil && m.c.by == p {
+		m.c.answered.Store(false)
+	}
+}
+
+// RefuseRetry is the answer to a retry whose call is not there.
+func (p *Chokepoint) RefuseRetry(ctx context.Context, m ToUpstream) (Released, error) {
+	c := m.c
+	if c == nil || c.by != p || c.spent.Swap(true) || c.answered.Swap(true) {
+		return Released{}, ErrUncleared
+	}
+	x := p.returning(c, blackbox.Answer)
+	v := policy.Denied(policy.StageMessage, unknownState.Message)
+	x.pre, x.entry.Outcome = &v, string(NotSent)
+	if err := p.pass(ctx, &x); err != nil {
+		return Released{}, err
+	}
+	e := unknownState
+	return Released{Status: http.StatusBadRequest, Msg: jsonrpc.Message{ID: c.from.In.Msg.ID, Error: &e}}, nil
+}

@@ -1,0 +1,262 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// Bounds on parked calls.
+const (
+	parkLife   = 10 * time.Minute // until somebody has to come back with answers
+	maxParked  = 1000
+	maxOwn     = 16 // of one principal
+	gatherWait = 30 * time.Millisecond
+	boxRoom    = 64 // progress and log messages that wait for a slow client; more are dropped
+)
+
+// A parked is a call of a client of the stateless era to an upstream that may ask back: it goes on when the request that began it was answered
+// with questions. Who has claimed it works on it alone.
+type parked struct {
+	out    chokepoint.ToUpstream
+	from   chokepoint.Peer // of the request that it goes on for
+	box    *mailbox
+	cancel context.CancelCauseFunc
+	open   []*chokepoint.Question // not answered
+	asked  int                    // keys that were given
+	expiry *time.Timer
+}
+
+// A mailbox keeps what came for a call until somebody takes it.
+type mailbox struct {
+	ready chan struct{} // room for one: something may be there
+
+	mu    sync.Mutex
+	items []chokepoint.FromUpstream // guarded by mu
+}
+
+func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+
+func (b *mailbox) put(f chokepoint.FromUpstream) {
+	b.mu.Lock()
+	if len(b.items) < boxRoom || f.Last() || f.Asks() {
+		b.items = append(b.items, f)
+	}
+	b.mu.Unlock()
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the oldest; ok is false where there is none.
+func (b *mailbox) take() (f chokepoint.FromUpstream, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.items) == 0 {
+		return f, false
+	}
+	f = b.items[0]
+	b.items = b.items[1:]
+	return f, true
+}
+
+// carryAskable sends a call that its upstream may ask back about, for a client that is asked by an answer.
+func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, from chokepoint.Peer, reply mcp.Sink) error {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	p := &parked{out: out, from: from, box: newMailbox(), cancel: cancel}
+	g.mu.Lock()
+	stopped := g.ctx.Err() != nil
+	if !stopped {
+		g.work.Go(func() {
+			defer cancel(nil)
+			for f := range g.upstreams.Send(own, out) {
+				p.box.put(f)
+			}
+		})
+	}
+	g.mu.Unlock()
+	if stopped {
+		p.box.put(out.Failed(chokepoint.NotSent, chokepoint.ErrShutdown))
+	}
+	return g.attend(ctx, p, from, reply)
+}
+
+// attend sends a client what comes for its call, until that has ended or has to be parked.
+func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, reply mcp.Sink) error {
+	var lost error // why the client hears no more
+	gone, gathered := ctx.Done(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-gone:
+			gone = nil
+			p.cancel(context.Cause(ctx))
+		case <-gathered:
+			gathered = nil
+			if gone != nil && lost == nil && len(p.open) > 0 {
+				return g.park(ctx, p, from, reply)
+			}
+		case <-p.box.ready:
+		}
+		for f, ok := p.box.take(); ok; f, ok = p.box.take() {
+			m, err := g.chokepoint.Release(ctx, f, from)
+			if err != nil {
+				p.cancel(err)
+				return err
+			}
+			switch {
+			case m.Question != nil:
+				p.asked++
+				m.Question.Key(fmt.Sprintf("ask%d", p.asked))
+				if p.open = append(p.open, m.Question); gathered == nil {
+					gathered = time.After(gatherWait)
+				}
+				continue
+			case !m.Reply.IsZero():
+				g.replyWith(context.WithoutCancel(ctx), m.Reply, nil)
+			}
+			if !m.Drop && lost == nil && !(f.Last() && g.silent(ctx, from)) {
+				lost = send(reply, m.Status, m.Msg)
+			}
+			if f.Last() {
+				return lost
+			}
+		}
+	}
+}
+
+// park answers the request with the questions that are open, and keeps the call for whoever comes back with answers.
+func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, reply mcp.Sink) error {
+	if !g.roomToPark(from.Who.Name()) {
+		for _, q := range p.open {
+			up, err := g.chokepoint.RefuseQuestion(ctx, q, errTooMany.Error())
+			g.replyWith(ctx, up, err)
+		}
+		p.open = nil
+		return g.attend(ctx, p, from, reply)
+	}
+	handle := rand.Text()
+	m, err := g.chokepoint.Park(ctx, p.out, handle, p.open)
+	if err != nil {
+		p.cancel(err)
+		return errors.Join(err, reply.Send(m.Msg))
+	}
+	p.from = from
+	g.mu.Lock()
+	g.parks[handle] = p
+	p.expiry = time.AfterFunc(parkLife, func() { g.abandon(handle, chokepoint.ErrExpired) })
+	g.mu.Unlock()
+	return reply.Send(m.Msg)
+}
+
+func (g *Gateway) roomToPark(principal string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	own := 0
+	for _, p := range g.parks {
+		if p.from.Who.Name() == principal {
+			own++
+		}
+	}
+	return own < maxOwn && len(g.parks) < maxParked
+}
+
+// claim takes a parked call out of the hands of all others; nil where there is none.
+func (g *Gateway) claim(handle string) *parked {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.parks[handle]
+	if p != nil {
+		delete(g.parks, handle)
+		p.expiry.Stop()
+	}
+	return p
+}
+
+// resume goes on with the call that a retry answers for.
+func (g *Gateway) resume(ctx context.Context, retry chokepoint.ToUpstream, from chokepoint.Peer, reply mcp.Sink) error {
+	p := g.claim(retry.Parked())
+	if p == nil || g.chokepoint.Resume(retry, p.out) != nil {
+		m, err := g.chokepoint.RefuseRetry(ctx, retry)
+		if err != nil {
+			return err
+		}
+		return send(reply, m.Status, m.Msg)
+	}
+	var left []*chokepoint.Question
+	for _, q := range p.open {
+		v, ok := retry.Input(q)
+		if !ok || !q.Fits(v) {
+			left = append(left, q)
+			continue
+		}
+		up, err := g.chokepoint.AdmitAnswer(ctx, from, q, jsonrpc.Message{Result: v})
+		g.replyWith(ctx, up, err)
+	}
+	if p.open = left; len(left) > 0 {
+		return g.park(ctx, p, from, reply)
+	}
+	return g.attend(ctx, p, from, reply)
+}
+
+// abandon ends a parked call that nobody came back for. Its questions are answered as by nobody, and what becomes of it is recorded.
+func (g *Gateway) abandon(handle string, why error) {
+	p := g.claim(handle)
+	if p == nil {
+		return
+	}
+	g.background(func(ctx context.Context) { g.end(context.WithoutCancel(ctx), p, why) })
+}
+
+func (g *Gateway) end(ctx context.Context, p *parked, why error) {
+	for _, q := range p.open {
+		up, err := g.chokepoint.RefuseQuestion(ctx, q, why.Error())
+		g.replyWith(ctx, up, err)
+	}
+	g.chokepoint.Abandon(p.out)
+	p.cancel(why)
+	for {
+		f, ok := p.box.take()
+		if !ok {
+			<-p.box.ready
+			continue
+		}
+		m, err := g.chokepoint.Release(ctx, f, p.from)
+		if err != nil {
+			g.log.ErrorContext(ctx, "the end of a parked call was not recorded", "err", err)
+		}
+		if !m.Reply.IsZero() {
+			g.replyWith(ctx, m.Reply, nil)
+		}
+		if f.Last() {
+			return
+		}
+	}
+}
+
+// endParked ends all parked calls; g.ctx has ended. It returns when they are.
+func (g *Gateway) endParked() {
+	g.mu.Lock()
+	var all []*parked
+	for handle, p := range g.parks {
+		p.expiry.Stop()
+		delete(g.parks, handle)
+		all = append(all, p)
+	}
+	g.mu.Unlock()
+	slices.SortFunc(all, func(a, b *parked) int { return cmp.Compare(a.from.Who.Name(), b.from.Who.Name()) })
+	var ending sync.WaitGroup
+	for _, p := range all {
+		ending.Go(func() { g.end(context.Background(), p, chokepoint.ErrShutdown) })
+	}
+	ending.Wait()
+}
