@@ -190,6 +190,15 @@ func (p *Chokepoint) Unsolicited(lane Lane, msg jsonrpc.Message, wire uint64) Fr
 	return FromUpstream{by: p, lane: lane, kind: unsolicited, msg: msg, wire: wire}
 }
 
+// Is reports whether f is a failure for that reason.
+func (f FromUpstream) Is(reason error) bool { return f.kind == failure && errors.Is(f.err, reason) }
+
+// NotSent reports whether f is the failure of a message of which nothing had left.
+func (f FromUpstream) NotSent() bool { return f.kind == failure && f.outcome == NotSent }
+
+// IsZero reports whether f holds nothing.
+func (f FromUpstream) IsZero() bool { return f.kind == 0 }
+
 // ID is the upstream's id of the request that f holds.
 func (f FromUpstream) ID() jsonrpc.ID { return f.msg.ID }
 

@@ -50,6 +50,17 @@ func (p *Chokepoint) AdmitCancel(ctx context.Context, m ToUpstream) (ToUpstream,
 	return p.own(ctx, m.c.lane, jsonrpc.ID{}, mcp.Cancelled, params, nil)
 }
 
+// Resent records that a message goes to its upstream once more: its connection was lost before anything of it had left, or it only reads.
+func (p *Chokepoint) Resent(ctx context.Context, m ToUpstream) error {
+	if m.c == nil || m.c.by != p {
+		return ErrUncleared
+	}
+	x := p.beginOwn(m.c.lane, m.c.method)
+	x.pre.Reason = "the connection was lost; it is sent once more"
+	x.entry.Cause, x.entry.Target, x.entry.RequestID = m.c.seq, m.c.x.entry.Target, m.c.id.String()
+	return p.pass(ctx, &x)
+}
+
 // AdmitRootsChanged makes the notice that the client's roots are others now.
 func (p *Chokepoint) AdmitRootsChanged(ctx context.Context, l Lane) (ToUpstream, error) {
 	return p.own(ctx, l, jsonrpc.ID{}, mcp.RootsChanged, nil, nil)

@@ -212,6 +212,29 @@ func TestCancelReachesHTTPUpstreams(t *testing.T) {
 	}
 }
 
+// TestReadsAreRepeated: what only reads survives the loss of its connection; that it was sent twice is recorded.
+func TestReadsAreRepeated(t *testing.T) {
+	s := newSetup(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/plan.txt", []byte("ship it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, end := s.endpoint("127.0.0.1:0", "files", dir)
+	w := s.webOn(fmt.Sprintf("url: %q", url))
+	read := map[string]any{"uri": "file://" + dir + "/plan.txt"}
+	if m := w.request("resources/read", read); m.Error != nil {
+		t.Fatal(m.Error)
+	}
+	end()
+	s.endpoint(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp"), "files", dir)
+	if m := w.request("resources/read", read); m.Error != nil || !strings.Contains(string(m.Result), "ship it") {
+		t.Errorf("a read that met a lost session: %s %+v", m.Result, m.Error)
+	}
+	if got := s.pick("list", "--json", "-n", "0"); strings.Count(got, "it is sent once more") != 1 {
+		t.Errorf("recorded of it:\n%s", got)
+	}
+}
+
 // TestHTTPUpstreamComesBack: an upstream that was restarted has lost its sessions. The call that meets that says that it did not run;
 // the next one goes to a new session.
 func TestHTTPUpstreamComesBack(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -113,53 +112,6 @@ func New(o Options) *Pool {
 	}
 	p.work.Go(p.reap)
 	return p
-}
-
-// Send sends m and yields what comes back: progress, and exactly one last Answer or Failed. When ctx ends first, the
-// upstream is told to cancel and the last is Failed with ctx's cause.
-func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[chokepoint.FromUpstream] {
-	return func(yield func(chokepoint.FromUpstream) bool) {
-		c, err := m.Spend(p.by)
-		if err != nil {
-			yield(m.Failed(chokepoint.NotSent, err))
-			return
-		}
-		ctx, wait := patient(ctx, p.specs[c.Lane.Upstream()])
-		defer wait.stop()
-		e, conn, err := p.connect(ctx, c.Lane)
-		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			yield(m.Failed(chokepoint.NotSent, err))
-			return
-		}
-		defer e.leave()
-		if err := e.breaker.enter(time.Now()); err != nil {
-			yield(m.Failed(chokepoint.NotSent, err))
-			return
-		}
-		c = c.AtLevel(e.logLevel())
-		p.level(ctx, conn, m.Level())
-		leave, err := conn.takeTurn(ctx, m)
-		if err != nil {
-			yield(m.Failed(chokepoint.NotSent, err))
-			return
-		}
-		defer leave()
-		more := true // wanted; a wire may yield on
-		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
-			wait.progressed()
-			if f.Asks() {
-				wait.asked(conn, f)
-			}
-			if f.Last() {
-				e.breaker.note(f.Unwell(), time.Now())
-			}
-			more = more && yield(f)
-			return more
-		})
-	}
 }
 
 // A Health says how an upstream fares: OK unless its last start failed and none is in service. Why holds no secret.
