@@ -64,6 +64,7 @@ type Gateway struct {
 	flights   map[flight]*running    // requests in flight, by session; guarded by mu
 	conns     map[string]mcp.Version // negotiated over connections; guarded by mu
 	listeners map[*listener]struct{} // guarded by mu
+	nth       uint64                 // of the last listener; guarded by mu
 }
 
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
@@ -128,6 +129,7 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	})
 	defer registered()
 	from := g.peer(ctx, who, in)
+	vouch(from)
 	if batch(from) {
 		return g.carryBatch(ctx, from, out, registered)
 	}
