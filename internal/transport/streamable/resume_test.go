@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,11 +22,7 @@ func note(n int) jsonrpc.Message {
 	return jsonrpc.Message{Method: "notifications/progress", Params: new(jsonrpc.Object).Int("progress", int64(n)).Done()}
 }
 
-var (
-	answered = jsonrpc.Message{Result: jsonrpc.Raw("{}")}
-	eventID  = regexp.MustCompile(`(?m)^id: (.+)$`)
-	dataLine = regexp.MustCompile(`(?m)^data: (.*)$`)
-)
+var answered = jsonrpc.Message{Result: jsonrpc.Raw("{}")}
 
 // A line is one client's stream of events.
 type line struct {
@@ -58,10 +53,17 @@ func (l *line) event() string {
 		if b == ":\n\n" {
 			continue
 		}
-		if m := eventID.FindStringSubmatch(b); m != nil {
-			l.last = m[1]
+		data := ""
+		for line := range strings.Lines(b) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			switch name {
+			case "id":
+				l.last = value
+			case "data":
+				data = value
+			}
 		}
-		return dataLine.FindStringSubmatch(b)[1]
+		return data
 	}
 }
 
