@@ -97,6 +97,9 @@ func (x *exchange) follow(s *stream, at seq) {
 		case <-r.news:
 		case <-x.tick():
 			if x.r.Method == http.MethodGet && !x.still() {
+				if s.quit != nil {
+					x.book.drop(s)
+				}
 				return
 			}
 			x.send([]byte(":\n\n"))

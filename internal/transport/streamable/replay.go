@@ -155,6 +155,13 @@ func (b *book) forget(s *stream) {
 	}
 }
 
+// drop forgets s.
+func (b *book) drop(s *stream) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(s)
+}
+
 // put adds an event. Where somebody reads the stream it waits until they have written it or are gone: nothing gathers before a slow reader.
 func (b *book) put(s *stream, e event) {
 	b.mu.Lock()

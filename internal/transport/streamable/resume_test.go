@@ -305,6 +305,23 @@ func TestGETStreamIsResumed(t *testing.T) {
 	})
 }
 
+// TestRevokedCredentialEndsAKeptStream: nothing goes on for who may not come back.
+func TestRevokedCredentialEndsAKeptStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := keeper(mcp.V20251125)
+		ended := make(chan struct{}, 1)
+		f.listen = listenSteps(f, ended)
+		l := start(t, f).stream(t, request("GET", "", session, stateful))
+		l.event()
+		f.revoked.Store(true)
+		time.Sleep(commentEvery + time.Second)
+		if len(ended) != 1 {
+			t.Error("what feeds the stream goes on")
+		}
+		l.ends()
+	})
+}
+
 // TestSlowReaderIsBounded: before a client that does not read nothing gathers, and it is given up; what it has not read waits for it.
 func TestSlowReaderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
