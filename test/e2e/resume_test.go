@@ -227,6 +227,39 @@ func TestCallOutlivesItsClient(t *testing.T) {
 	}
 }
 
+// What is pushed goes to the stream that was opened last, and waits there while its connection is lost. All streams end with the session.
+func TestPushWaitsForItsClient(t *testing.T) {
+	s := newSetup(t)
+	config := filepath.Join(s.Dir, "navra.yaml")
+	write(t, config, fmt.Sprintf("listen: 127.0.0.1:0\nauth: {tokens: true}\nstore: %s\nprincipals: {ann: {roles: [local-default]}}\nupstreams: {odd: {command: [%q, odd, -changed]}}\n", s.db(), fixtureBin))
+	g := s.serve(config)
+	w := s.user("ann", config, g).open()
+	first := w.dial("GET", "", nil)
+	first.next()
+	last := w.dial("GET", "", nil)
+	last.next()
+	last.cut(false)
+	if a := w.call("odd__grow", map[string]any{}); a.text() != "grown" {
+		t.Fatalf("%+v", a)
+	}
+	again := w.resume(last.last)
+	again.next()
+	if data, more := again.next(); !more || !strings.Contains(data, "notifications/tools/list_changed") {
+		t.Errorf("pushed: %q", data)
+	}
+	if status, _, _ := w.delete(); status != 204 {
+		t.Errorf("DELETE: %d", status)
+	}
+	for name, e := range map[string]*events{"the first stream": first, "the last stream": again} {
+		if data, more := e.next(); more {
+			t.Errorf("%s: %q after the end of the session", name, data)
+		}
+	}
+	if e := w.resume(again.last); e.status != 404 {
+		t.Errorf("after the session's end: %d", e.status)
+	}
+}
+
 // In the stateless era nothing has an id, and a client that goes away cancels.
 func TestStatelessIsNotResumed(t *testing.T) {
 	s, config, g := resuming(t, "127.0.0.1:0")
@@ -379,6 +412,8 @@ func TestOfficialClientsResume(t *testing.T) {
 						}
 						c := newCutter(t, g.Addr, most)
 						run(t, "http://"+c.l.Addr().String()+"/mcp")
+						c.mu.Lock()
+						defer c.mu.Unlock()
 						if c.cuts != most {
 							t.Errorf("%d cuts, want %d", c.cuts, most)
 						}
