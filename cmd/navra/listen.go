@@ -78,6 +78,7 @@ func checkCertificates(f *config.File) error {
 type front struct {
 	gate      *listener.Gate
 	clients   *listener.Server
+	endpoint  *streamable.Server
 	sockets   *websocket.Server
 	operators *listener.Server // nil for none
 	failed    chan error       // why a server ended
@@ -166,9 +167,11 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 		hosts = []string{name}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", listener.CORS(f.Listen.Origins, streamable.New(streamable.Options{
+	x.endpoint = streamable.New(streamable.Options{
 		Base: base, Handler: x.gate.Guard(r.gateway), Auth: who, Logger: log, Loopback: in.loopback(), AllowedHosts: hosts, AllowedOrigins: f.Listen.Origins,
-	})))
+		Poll: f.Listen.Poll,
+	})
+	mux.Handle("/mcp", listener.CORS(f.Listen.Origins, x.endpoint))
 	x.sockets = websocket.New(websocket.Options{
 		Base: base, Handler: x.gate.Guard(r.gateway), Auth: who, Logger: log, Loopback: in.loopback(), AllowedHosts: hosts, AllowedOrigins: f.Listen.Origins,
 	})
@@ -233,5 +236,6 @@ func (x *front) end() (err error) {
 		}
 		err = errors.Join(err, e)
 	}
+	_ = x.endpoint.Wait(waiting) // likewise
 	return err
 }

@@ -25,6 +25,7 @@ listen:
   allowed_origins: ["https://app.example", "http://localhost:3000"]
   trusted_proxies: [10.0.0.0/8, 192.0.2.1, "2001:db8::/32", "::1", "::ffff:192.0.2.2"]
   drain_timeout: 10m
+  poll_after: 50s
   max_connections: 10
 admin: {address: "0.0.0.0:8421", tls: {cert: a.pem, key: b.pem}}
 auth: {tokens: true}
@@ -67,7 +68,7 @@ func TestParse(t *testing.T) {
 			Path: path, AuthTokens: true, Store: at("state/navra.db"), Key: at("state/key"),
 			Listen: Listen{
 				Address: "127.0.0.1:8420", TLS: TLS{at("tls/chain.pem"), "/etc/key.pem"}, PublicURL: "https://mcp.example:8443/navra",
-				Origins: []string{"https://app.example", "http://localhost:3000"}, Drain: 10 * time.Minute, MaxConnections: 10,
+				Origins: []string{"https://app.example", "http://localhost:3000"}, Drain: 10 * time.Minute, MaxConnections: 10, Poll: 50 * time.Second,
 				Proxies: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32"),
 					netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("192.0.2.2/32"),

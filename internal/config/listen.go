@@ -17,6 +17,7 @@ import (
 const (
 	DefaultDrain       = 5 * time.Second
 	maxDrain           = 10 * time.Minute
+	minPoll            = time.Second
 	DefaultConnections = 4096
 	maxConnections     = 1 << 20
 )
@@ -30,6 +31,7 @@ type Listen struct {
 	Proxies        []netip.Prefix // whose word on the client's address counts
 	Drain          time.Duration  // how long calls under way may take when the gateway stops
 	MaxConnections int
+	Poll           time.Duration // how long the event stream of one request stays open; 0: until its answer
 }
 
 // An Admin says where operators come in.
@@ -82,6 +84,12 @@ func (r *reader) listen(n *yaml.Node, at string, f *File) {
 			before := len(r.errs)
 			if f.Listen.Drain = r.duration(n, at); f.Listen.Drain > maxDrain && len(r.errs) == before {
 				r.fault(n, at, "%q is over 10m", n.Value)
+			}
+		},
+		"poll_after": func(n *yaml.Node, at string) {
+			before := len(r.errs)
+			if f.Listen.Poll = r.duration(n, at); f.Listen.Poll < minPoll && len(r.errs) == before {
+				r.fault(n, at, "%q is under 1s", n.Value)
 			}
 		},
 		"max_connections": func(n *yaml.Node, at string) { f.Listen.MaxConnections = r.count(n, at, maxConnections) },

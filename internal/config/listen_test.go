@@ -33,6 +33,7 @@ func TestListenFaults(t *testing.T) {
 		{"an address with a zone", "listen: {address: a:1, trusted_proxies: [\"fe80::1%eth0\"]}", "is no address and no network"},
 		{"a mapped network", "listen: {address: a:1, trusted_proxies: [\"::ffff:10.0.0.0/104\"]}", "is no address and no network"},
 		{"a long drain", "listen: {address: a:1, drain_timeout: 601s}", `listen.drain_timeout: "601s" is over 10m`},
+		{"polls all the time", "listen: {address: a:1, poll_after: 500ms}", `listen.poll_after: "500ms" is under 1s`},
 		{"no drain", "listen: {address: a:1, drain_timeout: 0s}", `listen.drain_timeout: "0s" is no duration`},
 		{"no connections", "listen: {address: a:1, max_connections: 0}", "listen.max_connections: want a number from 1 to 1048576"},
 		{"connections in words", "listen: {address: a:1, max_connections: many}", "listen.max_connections: want a number from 1 to 1048576"},

@@ -256,8 +256,9 @@ func (g *Gateway) wayTo(ctx context.Context, session string, limit time.Duration
 func (g *Gateway) wayNow(session string) (way, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	newest := g.newest()
 	for l := range g.listeners {
-		if l.from.Session != session {
+		if l.from.Session != session || l.from.In.Transport == mcp.HTTP && newest[session] != l {
 			continue
 		}
 		from := l.from

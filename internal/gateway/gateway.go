@@ -70,6 +70,7 @@ type Gateway struct {
 	listeners map[*listener]struct{} // guarded by mu
 	asked     map[flight]*asked      // by navra's id; guarded by mu
 	parks     map[string]*parked     // by handle; guarded by mu
+	nth       uint64                 // of the last listener; guarded by mu
 }
 
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
@@ -140,6 +141,7 @@ func (g *Gateway) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound
 	})
 	defer registered()
 	from := g.peer(ctx, who, in)
+	vouch(from)
 	if batch(from) {
 		return g.carryBatch(ctx, from, out, registered)
 	}

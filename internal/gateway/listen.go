@@ -16,6 +16,7 @@ type listener struct {
 	push mcp.Sink
 	news chan mcp.Topic
 	end  context.CancelFunc
+	nth  uint64 // later ones are higher
 }
 
 // newsRoom bounds what waits for a slow listener: there are four topics, and one notice of each is enough.
@@ -32,6 +33,10 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 		if r := g.openSession(ctx, &from); r != nil {
 			return httpError(r)
 		}
+		vouch(from)
+		if in.Resumes {
+			return nil
+		}
 	}
 	if in.Registered != nil {
 		in.Registered()
@@ -40,6 +45,8 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 	defer end()
 	l := &listener{from: from, push: push, news: make(chan mcp.Topic, newsRoom), end: end}
 	g.mu.Lock()
+	g.nth++
+	l.nth = g.nth
 	g.listeners[l] = struct{}{}
 	g.mu.Unlock()
 	defer func() {
@@ -82,7 +89,11 @@ func (g *Gateway) announce(ctx context.Context, l *listener, topic mcp.Topic) er
 func (g *Gateway) changed(principal string, topics []mcp.Topic) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	newest := g.newest()
 	for l := range g.listeners {
+		if l.from.In.Transport == mcp.HTTP && newest[l.from.Session] != l {
+			continue
+		}
 		if principal != catalogue.Everyone && l.from.Who.Name() != principal {
 			continue
 		}

@@ -86,7 +86,7 @@ func (g guarded) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound,
 }
 
 func (g guarded) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound, push mcp.Sink) error {
-	if in.Transport == mcp.HTTP && g.Draining() {
+	if in.Transport == mcp.HTTP && !in.Resumes && g.Draining() { // a call under way may still be answered
 		return &mcp.HTTPError{Status: http.StatusServiceUnavailable, Msg: stopping(jsonrpc.ID{})}
 	}
 	return g.next.Listen(ctx, who, in, push)

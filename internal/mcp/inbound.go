@@ -26,6 +26,12 @@ type Inbound struct {
 	// place in the order, or, for Listen, its stream is accepted. Transports wait for it, or for the handler's return, before
 	// they hand over the connection's next message. It may be called more than once and from any goroutine; nil means nobody waits.
 	Registered func()
+
+	// Resumable, where not nil, is called by the handler, before it sends anything, where the message belongs to a session of the stateful era
+	// that is good for its principal: a client that loses a stream of it may come back. Resumes says that a GET does, and that
+	// what it reads is fed already: Listen then checks the session, calls Resumable and returns. Both over HTTP only.
+	Resumable func(v Version)
+	Resumes   bool
 }
 
 // A Transport names a way in.

@@ -38,6 +38,10 @@ func (v Version) Stateful() bool { return slices.Contains(statefulKnown, v) }
 // Batches reports whether messages of v may come as an array. MCP 2025-03-26 alone has that, basic/index §Batching.
 func (v Version) Batches() bool { return v == V20250326 }
 
+// Primes reports whether a client of v knows events without data, and comes back where its stream ends before the answer. MCP 2025-11-25,
+// basic/transports §Sending Messages to the Server.
+func (v Version) Primes() bool { return v == V20251125 }
+
 // Negotiate answers a stateful client that asks for a version: that one where navra speaks it, else [Latest].
 // MCP 2025-11-25, basic/lifecycle §Version Negotiation.
 func Negotiate(asked string) Version {

@@ -217,7 +217,7 @@ func TestLongCallsOverHTTP(t *testing.T) {
 	}
 	var last message
 	for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
-		if data, ok := strings.CutPrefix(sc.Text(), "data:"); ok {
+		if data, ok := strings.CutPrefix(sc.Text(), "data:"); ok && strings.TrimSpace(data) != "" { // the first event has none
 			if err := json.Unmarshal([]byte(data), &last); err != nil {
 				t.Fatal(err)
 			}

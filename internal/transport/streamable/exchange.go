@@ -16,7 +16,7 @@ import (
 // An exchange is one request and what goes back. Only the goroutine that net/http gave it writes; the handler runs in
 // another, and hands over what it sends through a reply.
 type exchange struct {
-	*server
+	*Server
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 	r   *http.Request
@@ -24,6 +24,8 @@ type exchange struct {
 	in  mcp.Inbound
 
 	takes    accepted
+	vouched  mcp.Version        // not empty: the session is one whose streams may be resumed
+	taken    <-chan struct{}    // closed: another connection has taken the stream over
 	tooLong  bool               // the body was over the limit
 	lost     context.CancelFunc // what a failed write ends; nil: nothing
 	comments *time.Ticker       // not nil: the event stream has begun
@@ -53,9 +55,11 @@ func (x *exchange) post() {
 	default:
 		x.in.Msg, x.in.Fault = jsonrpc.Parse(body)
 	}
-	ctx, end := x.context(x.stateless())
-	defer end()
-	x.conclude(ctx, x.converse(ctx, "handle", patience, nil, x.o.Handler.Handle))
+	c := x.start("handle", x.stateless(), nil, x.o.Handler.Handle)
+	if err, held := x.converse(c, patience, nil); !held {
+		x.conclude(c.ctx, err)
+		c.finish()
+	}
 }
 
 // conclude answers for a handler that did not.
@@ -82,21 +86,28 @@ func (x *exchange) get() {
 		x.refuse(http.StatusNotAcceptable, "Accept must allow "+typeStream)
 		return
 	}
-	ctx, end := x.context(true)
-	defer end()
+	if last := x.r.Header.Get(headerLast); last != "" && !x.stateless() && x.in.Session != "" && x.resume(last) {
+		return
+	}
 	registered := make(chan struct{}, 1)
-	x.in.Registered = func() {
+	told := func() {
 		select {
 		case registered <- struct{}{}:
 		default:
 		}
 	}
-	err := x.converse(ctx, "listen", listenPatience, registered, x.o.Handler.Listen)
+	c := x.start("listen", false, told, x.o.Handler.Listen)
+	x.lost = c.end
+	err, held := x.converse(c, listenPatience, registered)
+	if held {
+		return
+	}
+	defer c.finish()
 	switch {
-	case x.comments != nil || x.answered:
-		x.log(ctx, "stream ended", err)
+	case x.begun() || x.answered:
+		x.log(c.ctx, "stream ended", err)
 	case err != nil:
-		x.deny(ctx, err)
+		x.deny(c.ctx, err)
 	default:
 		x.begin() // and end
 	}
@@ -110,6 +121,7 @@ func (x *exchange) delete() {
 		x.deny(ctx, err)
 		return
 	}
+	x.book.close(x.place())
 	x.status(http.StatusNoContent)
 }
 
@@ -142,42 +154,66 @@ func (x *exchange) context(tied bool) (context.Context, context.CancelFunc) {
 	}
 }
 
-// A carry is one of the handler's methods that answer through a sink.
-type carry func(ctx context.Context, who auth.Principal, in mcp.Inbound, out mcp.Sink) error
+// start runs the handler, whose context is ended by the client's going away if tied.
+func (x *exchange) start(step string, tied bool, registered func(), run carry) *conversation {
+	c := &conversation{done: make(chan error, 1)}
+	c.ctx, c.end = x.context(tied)
+	c.out = &reply{items: make(chan item), over: make(chan struct{}), asks: x.asks(), streams: x.streams()}
+	in := x.in
+	in.Registered = registered
+	in.Resumable = func(v mcp.Version) { _ = c.out.hand(item{vouched: v}) }
+	go func() { c.done <- x.call(c.ctx, step, func() error { return run(c.ctx, x.who, in, c.out) }) }()
+	return c
+}
 
-// converse runs the handler and writes what it sends, until it returns. An event stream is begun at the first message that
-// needs one, when the handler has registered, or when patience ends, if one may be begun at all.
-func (x *exchange) converse(ctx context.Context, step string, patience time.Duration, registered <-chan struct{}, run carry) error {
-	out := &reply{items: make(chan item), over: make(chan struct{}), asks: x.asks(), streams: x.streams()}
-	defer close(out.over)
-	done := make(chan error, 1)
-	go func() { done <- x.call(ctx, step, func() error { return run(ctx, x.who, x.in, out) }) }()
+// converse writes what the handler sends, until it returns. An event stream is begun at the first message that needs one, when the
+// handler has registered, or when patience ends, if one may be begun at all; held is true where hold has taken it over then.
+func (x *exchange) converse(c *conversation, patience time.Duration, registered <-chan struct{}) (err error, held bool) {
 	slow := time.NewTimer(patience)
 	defer slow.Stop()
+	var gone <-chan struct{} // ends a GET that is not held
+	if x.r.Method == http.MethodGet {
+		gone = x.r.Context().Done()
+	}
 	for {
 		select {
-		case it := <-out.items:
+		case it := <-c.out.items:
+			if x.events(it) && x.hold(c, &it) {
+				return nil, true
+			}
 			x.take(it)
 		case <-registered:
+			if x.hold(c, nil) {
+				return nil, true
+			}
 			x.begin()
 		case <-slow.C:
-			if out.streams {
+			if c.out.streams && x.hold(c, nil) {
+				return nil, true
+			}
+			if c.out.streams {
 				x.begin()
 			}
+		case <-gone:
+			gone = nil
+			x.lost()
 		case <-x.tick():
 			if x.r.Method == http.MethodGet && !x.still() {
 				x.lost() // the stream ends, and a new one is refused
 				continue
 			}
 			x.send([]byte(":\n\n"))
-		case err := <-done:
-			if x.comments != nil {
+		case err := <-c.done:
+			if x.begun() {
 				x.comments.Stop()
 			}
-			return err
+			return err, false
 		}
 	}
 }
+
+// begun reports whether the event stream has begun.
+func (x *exchange) begun() bool { return x.comments != nil }
 
 // still reports whether the credential with which a stream was opened proves the same principal yet.
 func (x *exchange) still() bool {

@@ -26,6 +26,8 @@ type fake struct {
 	listen  func(ctx context.Context, in mcp.Inbound, push mcp.Sink) error
 	release chan struct{} // lets "hold" go on
 	revoked atomic.Bool   // of the credential
+	version mcp.Version   // of good sessions; "" where none may be resumed
+	steps   chan jsonrpc.Message
 
 	mu    sync.Mutex
 	seen  []mcp.Inbound
@@ -61,8 +63,20 @@ func (f *fake) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound, o
 	if in.Fault != nil {
 		return out.Refuse(http.StatusBadRequest, jsonrpc.Message{ID: in.Fault.ID, Error: &in.Fault.Err})
 	}
+	f.vouch(in)
 	id := in.Msg.ID
 	switch in.Msg.Method {
+	case "step": // sends what the test says, and is answered where that says so
+		for m := range f.steps {
+			if m.Method == "" {
+				m.ID = id
+				return out.Send(m)
+			}
+			if err := out.Send(m); err != nil {
+				return err
+			}
+		}
+		return nil
 	case mcp.Initialize:
 		time.Sleep(ms(in))
 		_ = out.Send(progress)
@@ -140,7 +154,21 @@ func ms(in mcp.Inbound) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
+// vouch says that the session is good.
+func (f *fake) vouch(in mcp.Inbound) {
+	if f.version != "" && strings.HasPrefix(in.Session, "session-") && in.Resumable != nil {
+		in.Resumable(f.version)
+	}
+}
+
 func (f *fake) Listen(ctx context.Context, _ auth.Principal, in mcp.Inbound, push mcp.Sink) error {
+	if f.version != "" && !strings.HasPrefix(in.Session, "session-") {
+		return &mcp.HTTPError{Status: http.StatusNotFound, Msg: jsonrpc.Message{Error: &refusal}}
+	}
+	f.vouch(in)
+	if in.Resumes {
+		return nil
+	}
 	if f.listen != nil {
 		return f.listen(ctx, in, push)
 	}
@@ -169,6 +197,8 @@ func (g guard) Authenticate(r *http.Request) (auth.Principal, error) {
 	switch token := r.Header.Get("Authorization"); token {
 	case "Bearer good":
 		return auth.Directory{}.Prove("agent", "token", "token"), nil
+	case "Bearer other":
+		return auth.Directory{}.Prove("other", "token", "token"), nil
 	case "":
 		return auth.Principal{}, auth.ErrNoCredential
 	case "Bearer store down":
@@ -186,5 +216,23 @@ func options(f *fake) Options {
 		Base: context.Background(), Handler: f, Auth: guard{&f.revoked}, Logger: slog.New(slog.DiscardHandler), Loopback: true, MaxMessage: 1000,
 		AllowedOrigins: []string{"https://App.example", "https://app.example:8443"}, AllowedHosts: []string{"Gateway.example"},
 		Challenge: `Bearer resource_metadata="https://gateway.example/.well-known/oauth-protected-resource"`,
+	}
+}
+
+// listenSteps pushes what the test says until it ends.
+func listenSteps(f *fake, ended chan<- struct{}) func(context.Context, mcp.Inbound, mcp.Sink) error {
+	return func(ctx context.Context, in mcp.Inbound, push mcp.Sink) error {
+		defer func() { ended <- struct{}{} }()
+		in.Registered()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case m := <-f.steps:
+				if err := push.Send(m); err != nil {
+					return err
+				}
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
 )
 
 var (
@@ -16,8 +17,9 @@ var (
 
 // An item is one thing that a handler sends.
 type item struct {
-	session string // not empty: a new session's id, and nothing else
-	status  int    // not 0: the HTTP status asked for
+	session string      // not empty: a new session's id, and nothing else
+	vouched mcp.Version // not empty: the session is one of that version whose streams may be resumed, and nothing else
+	status  int         // not 0: the HTTP status asked for
 	msg     jsonrpc.Message
 	batch   []jsonrpc.Message // not nil: the answers to a batch, in msg's place
 }
@@ -28,6 +30,11 @@ func (it item) append(b []byte) []byte {
 		return jsonrpc.AppendBatch(b, it.batch)
 	}
 	return it.msg.Append(b)
+}
+
+// answers reports whether it is the one answer.
+func (it item) answers() bool {
+	return it.session == "" && it.vouched == "" && it.msg.Method == ""
 }
 
 // A reply is the sink of one exchange. It has no room for anything: each message is handed over to the goroutine that

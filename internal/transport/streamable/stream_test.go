@@ -46,10 +46,17 @@ func (g *rig) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
 
 func start(t *testing.T, f *fake) *rig {
 	t.Helper()
+	return startWith(t, f, func(*Options) {})
+}
+
+func startWith(t *testing.T, f *fake, change func(*Options)) *rig {
+	t.Helper()
 	g := &rig{conns: make(chan net.Conn), shut: make(chan struct{})}
 	o := options(f)
 	o.Base, g.stop = context.WithCancelCause(context.Background())
-	srv := &http.Server{Handler: New(o), MaxHeaderBytes: MaxHeader, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	change(&o)
+	end := New(o)
+	srv := &http.Server{Handler: end, MaxHeaderBytes: MaxHeader, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	served := make(chan error)
 	go func() { served <- srv.Serve(g) }()
 	t.Cleanup(func() {
@@ -58,6 +65,9 @@ func start(t *testing.T, f *fake) *rig {
 			t.Error(err)
 		}
 		<-served
+		if err := end.Wait(context.Background()); err != nil {
+			t.Error(err)
+		}
 	})
 	return g
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"navra/internal/auth"
@@ -44,6 +45,10 @@ type Options struct {
 
 	MaxMessage int64  // bytes of a request's body; 0 means DefaultMaxMessage
 	Challenge  string // of WWW-Authenticate with 401; "" means "Bearer"
+
+	// Poll is how long the event stream of one request stays open before its client is told to come back for the rest, where it knows how
+	// (from 2025-11-25 on); 0 means until the answer.
+	Poll time.Duration
 }
 
 // Limits, in bytes. MaxHeader is for http.Server.MaxHeaderBytes.
@@ -78,25 +83,44 @@ const allowed = "GET, POST, DELETE"
 // A request is answered with JSON, or with an event stream where the client takes one and a notification comes before the
 // answer or the answer takes more than 2 s. A client that takes JSON alone gets no notifications.
 //
-// A client that goes away cancels its request where the MCP-Protocol-Version header names a version of the stateless era; in the
-// stateful era the call goes on and what comes back is dropped. MCP 2026-07-28, basic/utilities/cancellation.
-func New(o Options) http.Handler {
+// A client that goes away cancels its request where the MCP-Protocol-Version header names a version of the stateless era. In the
+// stateful era the call goes on; where its event stream had begun, what comes is kept, and a GET with Last-Event-ID goes on with that
+// stream, see book for how much and how long. MCP 2026-07-28, basic/utilities/cancellation; 2025-11-25, basic/transports.
+func New(o Options) *Server {
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = DefaultMaxMessage
 	}
-	return &server{o: o, door: door.New(door.Options{
+	return &Server{o: o, book: newBook(), door: door.New(door.Options{
 		Auth: o.Auth, Logger: o.Logger, Loopback: o.Loopback, AllowedHosts: o.AllowedHosts, AllowedOrigins: o.AllowedOrigins, Challenge: o.Challenge,
 	})}
 }
 
-type server struct {
+// A Server serves the endpoint.
+type Server struct {
 	o    Options
 	door *door.Door
+	book *book
+	work sync.WaitGroup // what goes on for clients that are gone
+}
+
+// Wait waits until nothing goes on for clients that are gone, or returns ctx's error. No new request may come meanwhile.
+func (s *Server) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ServeHTTP is the path of every request.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{server: s, w: w, rc: http.NewResponseController(w), r: r}
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{Server: s, w: w, rc: http.NewResponseController(w), r: r}
 	who, refusal := s.door.Enter(r)
 	if refusal != nil {
 		x.outside(refusal)
@@ -134,13 +158,16 @@ func (x *exchange) outside(refusal *door.Refusal) {
 
 // doubled names a header that may come once and came more often.
 func doubled(h http.Header) string {
-	for _, name := range []string{mcp.HeaderSession, mcp.HeaderVersion} {
+	for _, name := range []string{mcp.HeaderSession, mcp.HeaderVersion, headerLast} {
 		if len(h[name]) > 1 {
 			return name
 		}
 	}
 	return ""
 }
+
+// headerLast names the last event of a stream that its client lost.
+const headerLast = "Last-Event-Id"
 
 // mirroredParam begins the headers that mirror arguments. MCP 2026-07-28, basic/transports §Custom Headers.
 const mirroredParam = "Mcp-Param-"

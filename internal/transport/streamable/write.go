@@ -12,18 +12,16 @@ import (
 
 // take writes what the handler sent.
 func (x *exchange) take(it item) {
-	streaming := x.comments != nil
 	switch {
 	case x.answered: // by a message sent at the same time
+	case it.vouched != "":
+		x.vouched = it.vouched
 	case it.session != "":
 		x.w.Header().Set(mcp.HeaderSession, it.session)
-	case it.msg.Method != "":
+	case x.events(it):
 		x.begin()
 		x.event(it)
-	case streaming, it.status == 0 && !x.takes.json:
-		x.begin()
-		x.event(it)
-		x.answered = true
+		x.answered = it.answers()
 	case x.tooLong:
 		x.reply(http.StatusRequestEntityTooLarge, it)
 	case it.status != 0:
@@ -33,9 +31,14 @@ func (x *exchange) take(it item) {
 	}
 }
 
+// events reports whether it is to go out as an event.
+func (x *exchange) events(it item) bool {
+	return it.session == "" && it.vouched == "" && (!it.answers() || x.begun() || it.status == 0 && !x.takes.json)
+}
+
 // begin begins the event stream, if it has not begun and nothing was answered, and lets the client see that at once.
 func (x *exchange) begin() {
-	if x.comments != nil || x.answered {
+	if x.begun() || x.answered {
 		return
 	}
 	x.comments = time.NewTicker(commentEvery)
@@ -99,7 +102,7 @@ func (x *exchange) status(code int) {
 func (x *exchange) send(b []byte) {
 	for part := range slices.Chunk(b, writeBytes) {
 		x.deadline()
-		if x.gone {
+		if x.superseded(); x.gone {
 			return
 		}
 		if _, err := x.w.Write(part); err != nil {
@@ -117,6 +120,15 @@ func (x *exchange) send(b []byte) {
 // deadline bounds the next write. An error says that the connection is gone, which the write then finds, or that the server under this
 // handler has no deadlines to set.
 func (x *exchange) deadline() { _ = x.rc.SetWriteDeadline(time.Now().Add(writeTime)) }
+
+// superseded gives up where another connection has taken the stream over.
+func (x *exchange) superseded() {
+	select {
+	case <-x.taken:
+		x.giveUp()
+	default:
+	}
+}
 
 // giveUp notes that the client is gone.
 func (x *exchange) giveUp() {

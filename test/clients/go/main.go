@@ -1,6 +1,8 @@
 // Command client drives navra before two upstreams, old and new, with the official Go SDK, for navra's end-to-end tests.
 //
-//	client legacy|modern (URL TOKEN | -- COMMAND ARG...)
+//	client legacy|modern|resume (URL TOKEN | -- COMMAND ARG...)
+//
+// resume makes a long call over connections that break off.
 //
 // It prints a line for each check, and ends with 'N passed, N failed'. The module is its own so that navra's does not need the SDK.
 package main
@@ -61,7 +63,7 @@ func check(name string, f func() error) {
 
 func main() {
 	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "client legacy|modern (URL TOKEN | -- COMMAND ARG...)")
+		fmt.Fprintln(os.Stderr, "client legacy|modern|resume (URL TOKEN | -- COMMAND ARG...)")
 		os.Exit(2)
 	}
 	run(os.Args[1], os.Args[2:])
@@ -96,6 +98,10 @@ func run(era string, target []string) {
 		return err
 	})
 	if s == nil {
+		return
+	}
+	if era == "resume" {
+		resume(ctx, s, progress)
 		return
 	}
 	check("version", func() error { return has(s.InitializeResult().ProtocolVersion, version) })
@@ -192,6 +198,29 @@ func run(era string, target []string) {
 			}
 		}
 		return nil
+	})
+	check("close", s.Close)
+}
+
+func resume(ctx context.Context, s *mcp.ClientSession, progress *counts) {
+	check("resume", func() error {
+		p := &mcp.CallToolParams{Name: "odd__work", Arguments: map[string]any{"steps": 40, "ms": 100}}
+		p.SetProgressToken("work")
+		r, err := s.CallTool(ctx, p)
+		if err != nil {
+			return err
+		}
+		for progress.of("work") < 40 { // the client hands out answers before notifications that came earlier
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%d notifications, want 40", progress.of("work"))
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if n := progress.of("work"); n != 40 {
+			return fmt.Errorf("%d notifications, want 40", n)
+		}
+		return has(r.Content[0].(*mcp.TextContent).Text, "done")
 	})
 	check("close", s.Close)
 }

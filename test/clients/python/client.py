@@ -1,8 +1,8 @@
 """Drives navra before two upstreams, old and new, with the official Python SDK, for navra's end-to-end tests.
 
-    client.py legacy|modern (URL TOKEN | -- COMMAND ARG...)
+    client.py legacy|modern|resume (URL TOKEN | -- COMMAND ARG...)
 
-Prints a line for each check, and ends with 'N passed, N failed'.
+'resume' makes a long call over connections that break off. Prints a line for each check, and ends with 'N passed, N failed'.
 """
 
 import asyncio
@@ -87,13 +87,27 @@ async def checks(c, era):
         await check(f.__name__, f)
 
 
+async def resume(c):
+    got = []
+
+    async def note(value, total, message):
+        got.append(value)
+
+    async def call():
+        r = await c.call_tool("odd__work", {"steps": 40, "ms": 100}, progress_callback=note)
+        must(not r.is_error and r.content[0].text == "done", r)
+        must(got == list(range(1, 41)), got)
+
+    await check("resume", call)
+
+
 async def main(era, *target):
     http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + target[1]}, timeout=60)
     server = streamable_http_client(target[0], http_client=http)
     if target[0] == "--":
         server = StdioServerParameters(command=target[1], args=list(target[2:]), env=dict(os.environ))
-    async with Client(server, mode="legacy" if era == "legacy" else "2026-07-28") as c:
-        await checks(c, era)
+    async with Client(server, mode="2026-07-28" if era == "modern" else "legacy") as c:
+        await (resume(c) if era == "resume" else checks(c, era))
     await http.aclose()
 
 

@@ -1,7 +1,7 @@
 // Drives an MCP server with the official TypeScript SDKs, for navra's end-to-end tests.
-//   node client.mjs v1|v2 everything|files|both legacy|modern (URL TOKEN | -- COMMAND ARG...)
+//   node client.mjs v1|v2 everything|files|both|resume legacy|modern (URL TOKEN | -- COMMAND ARG...)
 // v1 is @modelcontextprotocol/sdk, v2 is @modelcontextprotocol/client. 'both' is server-everything
-// as upstream 'old' and the Go SDK's everything-server as 'new'. Prints a line for each check, and
+// as upstream 'old' and the Go SDK's everything-server as 'new'; 'resume' is a long call over connections that break off. Prints a line for each check, and
 // ends with 'N passed, N failed'.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -141,6 +141,12 @@ if (up && kind === 'both') {
     }
   });
 }
+if (up && kind === 'resume') await check('resume', async () => {
+  const got = [];
+  const r = await call('odd__work', { steps: 40, ms: 100 }, { onprogress: p => got.push(p.progress), timeout: 25000 });
+  must(!r.isError && r.content[0].text === 'done', r);
+  must(got.join() === Array.from({ length: 40 }, (_, i) => i + 1).join(), got);
+});
 if (up) await check('close', async () => { await c.close(); await sleep(50); });
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);

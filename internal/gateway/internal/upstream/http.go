@@ -29,7 +29,7 @@ const (
 	maxSession = 1 << 10 // bytes of a session id
 	// maxBelieved is how many bytes are made room for on an upstream's word.
 	maxBelieved = 256 << 10
-	resumes     = 5 // of one answer's stream
+	resumes     = 5 // of one answer's stream, one after another that bring no event
 	// A stream that the upstream pushes on is opened again after a while, longer each time until one has brought a message or has
 	// lasted. What the upstream asks for counts within the limits.
 	pushAgain    = time.Second
@@ -307,16 +307,23 @@ func (x *exchanging) refused(resp *http.Response) chokepoint.FromUpstream {
 	return x.m.Failed(status.Outcome(), fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, status))
 }
 
-// stream reads messages until the answer comes. A stream of the stateful era that breaks off is resumed where the upstream numbers its events.
-func (x *exchanging) stream(ctx context.Context, body io.Reader) chokepoint.FromUpstream {
+// stream reads messages until the answer comes. A stream of the stateful era that breaks off, or that the upstream ends so that its client
+// polls, is resumed where the upstream numbers its events.
+func (x *exchanging) stream(ctx context.Context, body io.ReadCloser) chokepoint.FromUpstream {
+	defer func() { body.Close() }()
 	for try := 0; ; try++ {
+		before := x.last
 		f, done, err := x.events(ctx, body)
 		if done {
 			return f
 		}
+		if x.last != before {
+			try = 0
+		}
 		if size := (chokepoint.TooLarge{}); errors.As(err, &size) || err != nil && !errors.Is(err, io.EOF) && ctx.Err() != nil || try >= resumes || x.last == "" || x.w.conn.version().Stateless() {
 			return x.broken(ctx, err)
 		}
+		body.Close()
 		select {
 		case <-ctx.Done():
 			return x.broken(ctx, ctx.Err())
@@ -326,7 +333,6 @@ func (x *exchanging) stream(ctx context.Context, body io.Reader) chokepoint.From
 		if err != nil {
 			return x.broken(ctx, err)
 		}
-		defer resp.Body.Close()
 		body = resp.Body
 	}
 }
@@ -343,7 +349,7 @@ func (x *exchanging) events(ctx context.Context, body io.Reader) (f chokepoint.F
 			x.last = e.id
 		}
 		if e.retry > 0 {
-			x.wait = min(e.retry, pushAgainMax)
+			x.wait = max(min(e.retry, pushAgainMax), pushAgainMin)
 		}
 		if len(e.data) == 0 || e.kind != "" && e.kind != "message" {
 			continue
