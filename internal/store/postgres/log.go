@@ -110,19 +110,26 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, la
 
 // Head implements store.Log.
 func (db *DB) Head(ctx context.Context) (store.Receipt, error) {
-	var seq int64
-	var hash []byte
-	err := db.pool.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return store.Receipt{}, nil
-	} else if err != nil {
-		return store.Receipt{}, fmt.Errorf("head: %w", db.clean(err))
-	}
-	r := store.Receipt{Seq: blackbox.Seq(seq)}
-	if copy(r.Hash[:], hash) != len(r.Hash) {
-		return store.Receipt{}, fmt.Errorf("entry %d has no whole hash", seq)
+	r, err := db.headOf(ctx, db.pool)
+	if err != nil {
+		return r, fmt.Errorf("head: %w", db.clean(err))
 	}
 	return r, nil
+}
+
+func (db *DB) headOf(ctx context.Context, q queryer) (r store.Receipt, err error) {
+	var seq int64
+	var hash []byte
+	err = q.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return r, nil
+	} else if err != nil {
+		return r, err
+	}
+	if len(hash) != len(r.Hash) {
+		return r, fmt.Errorf("entry %d has no whole hash", seq)
+	}
+	return store.Receipt{Seq: blackbox.Seq(seq), Hash: [32]byte(hash)}, nil
 }
 
 // Last returns the number of the newest entry; 0 for none.

@@ -266,7 +266,7 @@ func another(t *testing.T, path string, n int) (*exec.Cmd, *bytes.Buffer) {
 
 // TestProcessesUpgradeOnce opens an old file by several processes at once, of which one upgrades while the others wait.
 func TestProcessesUpgradeOnce(t *testing.T) {
-	const processes, each, more = 4, 10, 3000
+	const processes, each, more = 4, 10, 1000
 	path := oldFile(t, "schema1.db")
 	enlarge(t, path, more)
 	var wg sync.WaitGroup
@@ -288,7 +288,7 @@ func TestProcessesUpgradeOnce(t *testing.T) {
 
 // TestKilledUpgrade kills a process when its upgrade has begun to write: the file is as it was, and the next one upgrades it.
 func TestKilledUpgrade(t *testing.T) {
-	for more := 5_000; ; more *= 2 {
+	for more := 2_500; ; more *= 2 {
 		path := oldFile(t, "schema1.db")
 		enlarge(t, path, more)
 		before := all(t, path)
