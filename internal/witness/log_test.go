@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,12 +57,20 @@ func (l *log) grow(t *testing.T, db database, n int) {
 	commit(t, db, n)
 }
 
+// commit adds n entries, which share transactions: all are alike.
 func commit(t *testing.T, db database, n int) {
 	t.Helper()
+	var wg sync.WaitGroup
 	for range n {
-		if _, err := db.Commit(t.Context(), store.Commit{Entry: sample(), Raise: ifc.Bottom()}); err != nil {
-			t.Fatal(err)
-		}
+		wg.Go(func() {
+			if _, err := db.Commit(t.Context(), store.Commit{Entry: sample(), Raise: ifc.Bottom()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 
