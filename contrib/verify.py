@@ -71,7 +71,8 @@ def check_entry(want, prev, seq, body, hash, packed):
     for name, stored, salt, whole_salt in unpack(packed or b""):
         proofs = {p["stored_sha256"] for p in entry["payloads"] if p["name"].encode() == name}
         same = len(salt) == len(whole_salt) == 16 and proofs == {sha256(salt, stored).hex()}
-        need(same, "its payload %r is not what was committed to", name)
+        need(same, "its payload %r is not what was committed to, or there twice", name)
+        entry["payloads"] = [p for p in entry["payloads"] if p["name"].encode() != name]
 
 def root_of(frontier):
     """The RFC 6962 root over perfect subtrees, which stand from left to right."""
@@ -143,8 +144,7 @@ def main():
     except sqlite3.Error as e:
         return print("%s: %s" % (args.database, e), file=sys.stderr) or 2
     print("whole: %d entries, root %s" % (n, root))
-    print("checkpoints: %d, signatures %s" % (checkpoints, "checked" if args.key else "not checked"), file=sys.stderr)
-    return 0
+    return print("checkpoints: %d, signatures %s" % (checkpoints, "checked" if args.key else "not checked"), file=sys.stderr) or 0
 
 if __name__ == "__main__":
     sys.exit(main())

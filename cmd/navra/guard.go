@@ -63,6 +63,9 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 	if g.heads, err = heads.Open(path, tag, p.Blackbox.Fsync); err != nil {
 		return nil, err
 	}
+	if p.StoreURL != "" {
+		g.heads.Lasting()
+	}
 	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
 	g.keeper = witness.Keep(witness.Options{
 		Log: db, Signer: signer, Logger: log, To: p.Blackbox.CheckpointTo, Keep: p.Blackbox.Keep, Tell: tell,
@@ -96,10 +99,7 @@ func held(ctx context.Context, db database, path string, tag func([]byte) [32]by
 		at = leaf
 		break
 	}
-	problem, unclean := m.Compare(head.Seq, at)
-	if unclean {
-		problem += "; or it was lost when the machine stopped without its disk being written"
-	}
+	problem, _ = m.Compare(head.Seq, at)
 	return problem, nil
 }
 
@@ -179,11 +179,10 @@ func verify(ctx context.Context, s std, log store.Log, e witness.Evidence) error
 		return err
 	}
 	if !f.OK() {
-		more := ""
 		if f.Unclean {
-			more = "; the machine was started anew since, so it may be a tail that was lost in an unclean stop"
+			return fmt.Errorf("%s (the %d entries are good)", f.Problem, f.Entries)
 		}
-		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s%s (%d entries before it are good)", f.At, f.Problem, more, min(uint64(f.At)-1, f.Entries))
+		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it are good)", f.At, f.Problem, min(uint64(f.At)-1, f.Entries))
 	}
 	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
 	if e.Mark != nil {

@@ -3,6 +3,7 @@ package blackbox
 import (
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // A Row is an entry as a store keeps it: what is covered by the hash, the hash, and what the payloads hold.
@@ -72,7 +73,10 @@ func check(row Row, want Seq, prev [32]byte) string {
 }
 
 func checkPayloads(e Entry, kept []Payload) string {
-	for _, k := range kept {
+	for i, k := range kept {
+		if slices.ContainsFunc(kept[:i], func(before Payload) bool { return before.Name == k.Name }) {
+			return fmt.Sprintf("the %s are there twice", k.Name)
+		}
 		found := false
 		for _, p := range e.Payloads {
 			if p.Name != k.Name {

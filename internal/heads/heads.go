@@ -20,7 +20,7 @@ import (
 type Mark struct {
 	Size blackbox.Seq
 	Head [32]byte
-	Boot string // of the operating system's run in which it was written, "" where that cannot be told
+	Boot string // of the operating system's run in which it was written; "" where that cannot be told, or where a stop of the machine loses nothing
 }
 
 // ErrDamaged reports a file that holds no mark made with this key.
@@ -42,14 +42,21 @@ type File struct {
 
 // Open opens the file at path for its owner alone (0600), making it where it is not there. tag makes the keyed MAC of what is written.
 //
-// With sync a mark outlives a power cut.
+// With sync a mark outlives a power cut, as the entries do that it speaks of.
 func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("heads file: %w", err)
 	}
-	return &File{path: path, tag: tag, boot: Boot(), sync: sync, f: f}, nil
+	file := &File{path: path, tag: tag, sync: sync, f: f}
+	if !sync {
+		file.boot = Boot()
+	}
+	return file, nil
 }
+
+// Lasting says that the log outlives a stop of this machine, though the file may not: its tail is never lost in one. It is called before Note.
+func (f *File) Lasting() { f.boot = "" }
 
 // Read reads the file at path; ok is false where there is none yet.
 func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
@@ -145,14 +152,16 @@ func parse(b []byte, tag func([]byte) [32]byte) (m Mark, err error) {
 }
 
 // Compare says what is wrong with a log that has size entries, of which the one with the mark's number has the hash at; "" for nothing.
-// unclean is true where a cut tail may also have been lost when the machine stopped without its disk being written.
+// unclean is true where the machine was started anew since, and its disk did not have to hold what is missing: that is no sign of tampering.
 func (m Mark) Compare(size blackbox.Seq, at [32]byte) (problem string, unclean bool) {
 	switch {
 	case m.Size == 0:
 		return "", false
 	case size < m.Size:
-		unclean = m.Boot != "" && m.Boot != Boot()
-		return fmt.Sprintf("the log ends with entry %d, and had %d entries: its tail was cut off, or the database is an old copy", size, m.Size), unclean
+		if m.Boot != "" && m.Boot != Boot() {
+			return fmt.Sprintf("tail lost in an unclean stop: the log ends with entry %d, and had %d entries before the machine was started anew; with durability: process its disk need not hold them", size, m.Size), true
+		}
+		return fmt.Sprintf("the log ends with entry %d, and had %d entries: its tail was cut off, or the database is an old copy", size, m.Size), false
 	case at != m.Head:
 		return fmt.Sprintf("entry %d is another than it was when it was written", m.Size), false
 	}

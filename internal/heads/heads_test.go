@@ -81,6 +81,30 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestOnlyAPromiseIsHeld: where the disk holds what was answered, no stop of the machine explains a lost tail.
+func TestOnlyAPromiseIsHeld(t *testing.T) {
+	tag := seal.New().For("heads").Tag
+	for name, tt := range map[string]struct {
+		sync, lasting bool
+		boot          string
+	}{"process": {false, false, Boot()}, "fsync": {true, false, ""}, "a server": {false, true, ""}} {
+		path := filepath.Join(t.TempDir(), "x.heads")
+		f, err := Open(path, tag, tt.sync)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.lasting {
+			f.Lasting()
+		}
+		if err := errors.Join(f.Note(1, [32]byte{1}), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if m, ok, err := Read(path, tag); !ok || err != nil || m.Boot != tt.boot {
+			t.Errorf("%s: Read = %+v, %v, %v, want boot %q", name, m, ok, err, tt.boot)
+		}
+	}
+}
+
 func BenchmarkNote(b *testing.B) {
 	f, err := Open(filepath.Join(b.TempDir(), "x.heads"), seal.New().For("heads").Tag, false)
 	if err != nil {

@@ -65,6 +65,12 @@ type Store interface {
 	RevokeToken(ctx context.Context, id string, at time.Time) error // or ErrNotFound
 }
 
+// A Stray is a payload of no entry.
+type Stray struct {
+	Seq  int64 // that it names; 0 for none
+	Name string
+}
+
 // A Log is read by those who verify, prove and show what was committed, while others commit. Its methods may be called concurrently.
 type Log interface {
 	// Rows yields the entries from a number on, in order, with what their payloads hold. It holds no lock and no transaction for
@@ -78,6 +84,9 @@ type Log interface {
 	// Checkpoints returns all, smallest first. AddCheckpoint adds one; that of a size that has one is dropped without an error.
 	Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error)
 	AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error
+
+	// Strays returns payloads that name an entry which is not there: limit at most, the smallest number first. Nobody but an intruder makes some.
+	Strays(ctx context.Context, limit int) ([]Stray, error)
 
 	// DropPayloads removes payloads and their salts of entries below a number, of limit entries at most, oldest first, and reports of how many.
 	DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error)

@@ -198,10 +198,11 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 
 // checked computes the tree, and holds it against the checkpoints that were signed before: nothing else is signed for.
 func checked(ctx context.Context, log store.Log, key string) (*blackbox.Tree, error) {
-	roots := map[blackbox.Seq][][32]byte{}
-	if r, err := (Evidence{Key: key}).notes(ctx, log, roots); err != nil || !r.OK() {
+	known, r, err := Evidence{Key: key}.notes(ctx, log)
+	if err != nil || !r.OK() {
 		return nil, errors.Join(err, errDisagrees)
 	}
+	roots := known.kept
 	tree := new(blackbox.Tree)
 	for leaf, err := range log.Leaves(ctx, 1) {
 		if err != nil {

@@ -52,13 +52,13 @@ func TestRetainDropsWhatIsOld(t *testing.T) {
 // there; the newest checkpoint is in the operator's file.
 func TestKeeperGoesOn(t *testing.T) {
 	key := seal.New()
-	l := newLog(t, key)
+	l := newLog(t, vaults["SQLite"](t), key)
 	to := filepath.Join(t.TempDir(), "checkpoint")
 	for life := range 3 {
 		if life == 2 {
-			l.sql(t, "UPDATE checkpoints SET frontier = zeroblob(length(frontier)) WHERE size > 30")
+			l.exec(t, "UPDATE @checkpoints SET frontier = zeroblob(length(frontier)) WHERE size > 30")
 		}
-		l.with(t, func(db *sqlite.DB) {
+		l.with(t, func(db database) {
 			told := func(context.Context, string) error { return nil }
 			k := Keep(Options{Log: db, Signer: l.signer, Logger: slog.New(slog.DiscardHandler), To: to, Keep: time.Hour, Tell: told, Interval: time.Hour})
 			if _, err := db.Commit(t.Context(), store.Commit{Entry: blackbox.Entry{Kind: blackbox.Event, Time: time.Now()}, Raise: ifc.Bottom()}); err != nil {
@@ -75,7 +75,7 @@ func TestKeeperGoesOn(t *testing.T) {
 		if s, err := blackbox.OpenNote(note, l.signer.Key()); err != nil || s.Size != blackbox.Seq(entries+life+1) {
 			t.Errorf("life %d: the file holds %+v, %v", life, s, err)
 		}
-		if f := l.verify(t, needsDatabase, l.signer.Key()); !f.OK() || f.Checkpoints != life+2 {
+		if f := l.verify(t, needsDatabase); !f.OK() || f.Checkpoints != life+2 {
 			t.Errorf("life %d: %+v", life, f)
 		}
 	}

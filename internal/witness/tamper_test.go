@@ -1,300 +1,272 @@
 package witness
 
 import (
-	"context"
-	"database/sql"
+	"errors"
+	"flag"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"navra/internal/blackbox"
 	"navra/internal/heads"
-	"navra/internal/ifc"
 	"navra/internal/seal"
-	"navra/internal/store"
-	"navra/internal/store/sqlite"
 )
 
-// A log is a database with a heads file, a checkpoint in it at 30 of its 40 entries, and one that was copied elsewhere.
-type log struct {
-	path   string
-	signer blackbox.Signer
-	tag    func([]byte) [32]byte
-	copied []byte
-}
+var update = flag.Bool("update", false, "write the table of docs/blackbox.md anew")
 
-const entries, signedAt = 40, 30
-
-func newLog(t *testing.T, key seal.Key) *log {
-	t.Helper()
-	l := &log{path: filepath.Join(t.TempDir(), "navra.db"), tag: key.For("heads").Tag}
-	var err error
-	if l.signer, err = blackbox.NewSigner(key.Seed("checkpoints")); err != nil {
-		t.Fatal(err)
-	}
-	l.with(t, func(db *sqlite.DB) {
-		h, err := heads.Open(l.path+".heads", l.tag, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer h.Close()
-		db.OnCommit(func(r store.Receipt) error { return h.Note(r.Seq, r.Hash) })
-		k := &Keeper{o: Options{Log: db, Signer: l.signer, Logger: slog.New(slog.DiscardHandler)}}
-		for i := range entries {
-			e := blackbox.Entry{
-				Time: time.Now(), Kind: blackbox.Request, Ref: blackbox.NewRef(), Principal: "ann", Auth: "token", Role: "dev", Session: "s", Scope: "principal/ann",
-				Transport: "http", Era: "stateful", Version: "2025-11-25", Upstream: "files", Method: "tools/call", Target: fmt.Sprint("files/t", i), RequestID: fmt.Sprint(i),
-				Verdict: "allow", Stage: "name", Reason: "because", Outcome: "ran", Findings: []blackbox.Count{{Name: "jwt", N: 2}}, Before: "trusted", After: "untrusted", Policy: "abc",
-				Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte(`{"whole":true}`), []byte(`{"stored":true}`))},
-			}
-			if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
-				t.Fatal(err)
-			}
-			if i+1 == signedAt {
-				if err := k.Checkpoint(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		kept, err := db.Checkpoints(t.Context())
-		if err != nil || len(kept) != 1 {
-			t.Fatalf("%d checkpoints, %v", len(kept), err)
-		}
-		l.copied = kept[0].Note
-	})
-	return l
-}
-
-func (l *log) with(t *testing.T, f func(*sqlite.DB)) {
-	t.Helper()
-	db, err := sqlite.Open(t.Context(), l.path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	f(db)
-}
-
-func (l *log) sql(t *testing.T, statements ...string) {
-	t.Helper()
-	raw, err := sql.Open("sqlite", l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	for _, s := range statements {
-		if _, err := raw.Exec(s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
-}
-
-// rewrite makes the entries from n on anew, with a chain that fits, as somebody with the database alone can.
-func (l *log) rewrite(t *testing.T, n int, change func(e *blackbox.Entry)) {
-	t.Helper()
-	var rows []blackbox.Row
-	l.with(t, func(db *sqlite.DB) {
-		for r, err := range db.Rows(t.Context(), 1) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows = append(rows, r)
-		}
-	})
-	raw, err := sql.Open("sqlite", l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	prev := rows[n-2].Hash
-	for _, r := range rows[n-1:] {
-		e, err := blackbox.Decode(r.Encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Seq == blackbox.Seq(n) {
-			change(&e)
-		}
-		e.Prev = prev
-		b := e.Encode()
-		prev = blackbox.Hash(b)
-		if _, err := raw.Exec("UPDATE entries SET body = ?, hash = ? WHERE seq = ?", b, prev[:], e.Seq); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// What it takes to find an operation: the database alone (with the key beside it), the heads file, or a checkpoint that was copied elsewhere.
-const (
-	needsDatabase = iota
-	needsHeads
-	needsCopy
-)
-
-func (l *log) verify(t *testing.T, level int, key string) Finding {
-	t.Helper()
-	e := Evidence{Key: key}
-	if level >= needsHeads {
-		if m, ok, err := heads.Read(l.path+".heads", l.tag); ok && err == nil {
-			e.Mark = &m
-		} else if err != nil {
-			return Finding{Report: blackbox.Report{Problem: err.Error()}}
-		}
-	}
-	if level >= needsCopy {
-		e.Since = [][]byte{l.copied}
-	}
-	var f Finding
-	l.with(t, func(db *sqlite.DB) {
-		var err error
-		if f, err = Verify(context.Background(), db, e); err != nil {
-			f.Problem = err.Error()
-		}
-	})
-	return f
-}
-
-func edit(member, from, to string) []string {
-	return []string{fmt.Sprintf(`UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), '"%[1]s":%[2]s', '"%[1]s":%[3]s') AS BLOB) WHERE seq = 7`, member, from, to)}
-}
-
-// TestTampering lists what somebody may do to the file, what it takes to find it, and which entry is named first.
+// TestTampering does to a log what the table of docs/blackbox.md lists.
 func TestTampering(t *testing.T) {
 	key, other := seal.New(), seal.New()
-	type row struct {
-		name  string
-		do    func(t *testing.T, l *log)
-		needs int
-		at    blackbox.Seq // 0: any
-	}
-	run := func(statements ...string) func(*testing.T, *log) {
-		return func(t *testing.T, l *log) { l.sql(t, statements...) }
-	}
-	rows := []row{
-		{"drop the first", run("DELETE FROM entries WHERE seq = 1"), needsDatabase, 1},
-		{"drop one in the middle", run("DELETE FROM entries WHERE seq = 7"), needsDatabase, 7},
-		{"drop one and close the gap", run("DELETE FROM entries WHERE seq = 7", "UPDATE entries SET seq = seq - 1000 WHERE seq > 7", "UPDATE entries SET seq = seq + 999 WHERE seq < 0"), needsDatabase, 7},
-		{"swap two", run("UPDATE entries SET seq = 99 WHERE seq = 7", "UPDATE entries SET seq = 7 WHERE seq = 8", "UPDATE entries SET seq = 8 WHERE seq = 99"), needsDatabase, 7},
-		{"insert a copy", run("INSERT INTO entries SELECT 41, body, hash, payloads FROM entries WHERE seq = 7"), needsDatabase, 41},
-		{"insert below the first", run("INSERT INTO entries SELECT -3, body, hash, payloads FROM entries WHERE seq = 7"), needsDatabase, 1},
-		{"lengthen a hash", run("UPDATE entries SET hash = CAST(hash || x'00' AS BLOB) WHERE seq = 7"), needsDatabase, 7},
-		{"move stored text into the salt", run("UPDATE entries SET payloads = CAST(substr(payloads, 1, 10) || x'0e' || substr(payloads, 13, 14) || x'11' || substr(payloads, 12, 1) || substr(payloads, 28) AS BLOB) WHERE seq = 7"), needsDatabase, 7},
-		{"edit a hash", run("UPDATE entries SET hash = zeroblob(32) WHERE seq = 7"), needsDatabase, 7},
-		{"edit a payload", run("UPDATE entries SET payloads = CAST(substr(payloads, 1, 14) || x'78' || substr(payloads, 16) AS BLOB) WHERE seq = 7"), needsDatabase, 7},
-		{"put another's payload", run("UPDATE entries SET payloads = (SELECT payloads FROM entries WHERE seq = 8) WHERE seq = 7"), needsDatabase, 7},
-		{"add a payload where there is none", run("UPDATE entries SET payloads = NULL WHERE seq = 7", "UPDATE entries SET payloads = (SELECT payloads FROM entries WHERE seq = 8) WHERE seq = 7"), needsDatabase, 7},
-		{"edit an entry and its hash", func(t *testing.T, l *log) {
-			l.sql(t, edit("verdict", `"allow"`, `"deny"`)...)
-			var b []byte
-			l.with(t, func(db *sqlite.DB) {
-				for r := range db.Rows(t.Context(), 7) {
-					b = r.Encoded
-					break
+	for store, empty := range vaults {
+		for _, o := range operations(key, other) {
+			if o.only != "" && o.only != store {
+				continue
+			}
+			t.Run(strings.Join([]string{store, o.done, o.what}, "/"), func(t *testing.T) {
+				t.Parallel()
+				l := newLog(t, empty(t), key)
+				for _, f := range l.levels(t) {
+					if !f.OK() {
+						t.Fatalf("untouched, it is flagged: %+v", f)
+					}
+				}
+				o.do(t, l)
+				after := l.levels(t)
+				for level, f := range after {
+					if found := !f.OK(); found != (level >= o.needs) {
+						t.Errorf("with %s: found %v (%s), want it found with %s", needsWords[level], found, f.Problem, needsWords[o.needs])
+					} else if found && o.at != 0 && f.At != o.at {
+						t.Errorf("with %s: the first bad entry is %d (%s), want %d", needsWords[level], f.At, f.Problem, o.at)
+					} else if f.Unclean {
+						t.Errorf("with %s: it is called an unclean stop", needsWords[level])
+					}
+				}
+				if f, ok := l.vault.(*file); ok {
+					checkScript(t, f.path, l.key, after[needsDatabase])
 				}
 			})
-			h := blackbox.Hash(b)
-			l.sql(t, fmt.Sprintf("UPDATE entries SET hash = x'%x' WHERE seq = 7", h))
-		}, needsDatabase, 8},
-		{"edit a checkpoint", run("UPDATE checkpoints SET note = CAST(replace(CAST(note AS TEXT), char(10) || '30' || char(10), char(10) || '29' || char(10)) AS BLOB)"), needsDatabase, 0},
-		{"move a checkpoint", run("UPDATE checkpoints SET size = 29"), needsDatabase, 29},
-		{"rewrite all from an entry below a checkpoint on", func(t *testing.T, l *log) { l.rewrite(t, 7, func(e *blackbox.Entry) { e.Verdict = "deny" }) }, needsDatabase, signedAt},
-		{"the same, and drop the checkpoint", func(t *testing.T, l *log) {
-			l.rewrite(t, 7, func(e *blackbox.Entry) { e.Verdict = "deny" })
-			l.sql(t, "DELETE FROM checkpoints")
-		}, needsHeads, 0},
-		{"rewrite all from an entry above the checkpoint on", func(t *testing.T, l *log) { l.rewrite(t, 35, func(e *blackbox.Entry) { e.Verdict = "deny" }) }, needsHeads, entries},
-		{"cut the tail above the checkpoint", run("DELETE FROM entries WHERE seq > 35"), needsHeads, 36},
-		{"cut the last", run("DELETE FROM entries WHERE seq = 40"), needsHeads, entries},
-		{"cut the tail below the checkpoint", run("DELETE FROM entries WHERE seq > 20"), needsDatabase, 21},
-		{"cut the tail, and drop the checkpoint", run("DELETE FROM entries WHERE seq > 20", "DELETE FROM checkpoints"), needsHeads, 21},
-		{"cut the tail, and drop checkpoint and heads file", func(t *testing.T, l *log) {
-			l.sql(t, "DELETE FROM entries WHERE seq > 20", "DELETE FROM checkpoints")
-			if err := os.Remove(l.path + ".heads"); err != nil {
-				t.Fatal(err)
-			}
-		}, needsCopy, 21},
-		{"empty the log", run("DELETE FROM entries", "DELETE FROM checkpoints"), needsHeads, 0},
-		{"edit the heads file", func(t *testing.T, l *log) {
-			b, _ := os.ReadFile(l.path + ".heads")
-			if err := os.WriteFile(l.path+".heads", []byte(strings.Replace(string(b), " 40 ", " 20 ", 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}, needsHeads, 0},
-		{"replace everything with another log of this key", func(t *testing.T, l *log) {
-			l.path = newLog(t, key).path
-		}, needsCopy, signedAt},
-		{"replace everything and the key", func(t *testing.T, l *log) {
-			l.path = newLog(t, other).path
-		}, needsDatabase, 0}, // held against the key that the operator knows
+		}
 	}
-	for _, f := range []struct{ member, from, to string }{
-		{"time", `"20`, `"19`}, {"kind", `"request"`, `"answer"`}, {"principal", `"ann"`, `"bob"`}, {"auth", `"token"`, `"none"`}, {"role", `"dev"`, `"ops"`},
-		{"session", `"s"`, `"t"`}, {"scope", `"principal/ann"`, `"principal/bob"`}, {"transport", `"http"`, `"stdio"`}, {"era", `"stateful"`, `"stateless"`},
-		{"version", `"2025-11-25"`, `"2025-06-18"`}, {"upstream", `"files"`, `"mail"`}, {"method", `"tools/call"`, `"ping"`}, {"target", `"files/t6"`, `"files/t7"`},
-		{"request_id", `"6"`, `"7"`}, {"verdict", `"allow"`, `"deny"`}, {"stage", `"name"`, `"flow"`}, {"reason", `"because"`, `""`}, {"outcome", `"ran"`, `"not-sent"`},
-		{"findings", `[{"name":"jwt","n":2}]`, `[]`}, {"label_before", `"trusted"`, `"suspect"`}, {"label_after", `"untrusted"`, `"trusted"`}, {"policy", `"abc"`, `"abd"`},
-		{"payloads", `[{"name":"arguments","length":14`, `[{"name":"arguments","length":15`}, {"prev", `"`, `"0`}, {"seq", `7`, `8`}, {"cause", `0`, `1`},
+}
+
+// signatures reports whether verify.py can check them.
+var signatures = sync.OnceValue(func() bool { return exec.Command("python3", "-c", "import cryptography").Run() == nil })
+
+// checkScript runs contrib/verify.py, which has the database and the verifier key: it finds the same.
+func checkScript(t *testing.T, path, key string, want Finding) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	args := []string{"../../contrib/verify.py", path}
+	if signatures() {
+		args = append(args, "--key", key)
+	} else if strings.Contains(want.Problem, "signed with another key") {
+		t.Skip("verify.py needs the Python module cryptography to check signatures")
+	}
+	out, err := exec.Command(python, args...).Output()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		t.Fatalf("verify.py: %v, %s", err, out)
+	}
+	var at blackbox.Seq
+	_, _ = fmt.Sscanf(string(out), "entry %d:", &at)
+	_, _ = fmt.Sscanf(string(out), "checkpoint of size %d:", &at)
+	if (err == nil) != want.OK() || err != nil && at == 0 {
+		t.Errorf("verify.py: %s, %v; navra: %+v", out, err, want.Report)
+	}
+	if strings.HasPrefix(string(out), "entry ") && at != want.At {
+		t.Errorf("verify.py: %s; navra: entry %d", out, want.At)
+	}
+}
+
+// TestTable: what docs/blackbox.md says of these operations is what the test above shows.
+func TestTable(t *testing.T) {
+	const path, begin, end = "../../docs/blackbox.md", "<!-- go test ./internal/witness -run TestTable -update -->\n", "<!-- until here -->\n"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(b), begin)
+	is, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	want := table(operations(seal.Key{}, seal.Key{}))
+	if is == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("the table of %s is another than the operations say; go test ./internal/witness -run TestTable -update", path)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// table is a line for each thing done, with all entries that its operations have named.
+func table(list []operation) string {
+	var b strings.Builder
+	b.WriteString("| done | found with | first bad entry |\n|---|---|---|\n")
+	for len(list) > 0 {
+		o, n := list[0], 0
+		var named []string
+		for ; n < len(list) && list[n].done == o.done; n++ {
+			if at := fmt.Sprint(list[n].at); list[n].at != 0 && !slices.Contains(named, at) {
+				named = append(named, at)
+			}
+		}
+		with := needsWords[o.needs]
+		if o.needs == never {
+			with = "**nothing**"
+		}
+		if o.only != "" {
+			with += "; in " + o.only + " alone it can be done"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", o.done, with, strings.Join(named, ", "))
+		list = list[n:]
+	}
+	return b.String()
+}
+
+// TestLinesAreOne: what shares a line of the table needs the same to be found.
+func TestLinesAreOne(t *testing.T) {
+	lines := map[string]operation{}
+	for _, o := range operations(seal.Key{}, seal.Key{}) {
+		if first, ok := lines[o.done]; ok && (first.needs != o.needs || first.only != o.only || o.what == "" || first.what == o.what) {
+			t.Errorf("%q and %q share a line of the table, and are not found alike", first.what, o.what)
+		} else if !ok {
+			lines[o.done] = o
+		}
+	}
+}
+
+// TestUncleanStop: a tail that is missing after the machine was started anew is no tampering, where the disk need not hold it.
+func TestUncleanStop(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		boot    string // of the heads file
+		sign    bool   // a checkpoint of the lost tail was copied elsewhere
+		keep    bool   // and is in the database
+		unclean bool
+	}{
+		{"power cut", "another", false, false, true},
+		{"power cut, with a checkpoint of what is lost", "another", true, false, true},
+		{"no power cut", heads.Boot(), false, false, false},
+		{"no power cut, with a checkpoint of what is lost", heads.Boot(), true, false, false},
+		{"power cut, but the disk is promised", "", false, false, false},
+		{"power cut, but a checkpoint outlived it", "another", true, true, false},
 	} {
-		rows = append(rows, row{"edit " + f.member, run(edit(f.member, f.from, f.to)...), needsDatabase, 7})
+		for store, empty := range vaults {
+			t.Run(tt.name+"/"+store, func(t *testing.T) {
+				t.Parallel()
+				l := newLog(t, empty(t), seal.New())
+				if tt.sign {
+					l.with(t, func(db database) { l.sign(t, db) })
+				}
+				l.drop(t, "seq > 35")
+				if !tt.keep {
+					l.exec(t, "DELETE FROM @checkpoints WHERE size > 35")
+				}
+				m, ok, err := heads.Read(l.heads, l.tag)
+				if !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				m.Boot = tt.boot
+				f := l.against(t, Evidence{Key: l.key, Mark: &m, Since: [][]byte{l.since}})
+				if f.At != 36 || f.Unclean != tt.unclean || strings.Contains(f.Problem, "tail lost in an unclean stop") != tt.unclean || strings.Contains(f.Problem, "cut off") == tt.unclean {
+					t.Errorf("%+v, want entry 36, unclean %v", f, tt.unclean)
+				}
+			})
+		}
 	}
-	for _, r := range rows {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			l := newLog(t, key)
-			trusted := l.signer.Key()
-			for level := needsDatabase; level <= needsCopy; level++ {
-				if f := l.verify(t, level, trusted); !f.OK() {
-					t.Fatalf("untouched, it is flagged: %+v", f)
+	t.Run("an edited entry stays one", func(t *testing.T) {
+		l := newLog(t, vaults["SQLite"](t), seal.New())
+		l.edit(t, 7, `"allow"`, `"deny"`, false)
+		l.drop(t, "seq > 35")
+		if f := l.against(t, Evidence{Mark: &heads.Mark{Size: 40, Boot: "another"}}); f.At != 7 || f.Unclean {
+			t.Errorf("%+v, want entry 7", f)
+		}
+	})
+}
+
+// TestRetentionIsNoTampering drops payloads: the log stays whole, and proofs hold.
+func TestRetentionIsNoTampering(t *testing.T) {
+	for store, empty := range vaults {
+		t.Run(store, func(t *testing.T) {
+			l := newLog(t, empty(t), seal.New())
+			l.with(t, func(db database) {
+				before, err := ProofOf(t.Context(), db, l.signer, 7)
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-			r.do(t, l)
-			for level := needsDatabase; level <= needsCopy; level++ {
-				f := l.verify(t, level, trusted)
-				if found := !f.OK(); found != (level >= r.needs) {
-					t.Errorf("with evidence %d: found %v (%s), want it found from %d on", level, found, f.Problem, r.needs)
-				} else if found && r.at != 0 && f.At != r.at {
-					t.Errorf("with evidence %d: the first bad entry is %d (%s), want %d", level, f.At, f.Problem, r.at)
+				if n, err := db.DropPayloads(t.Context(), 20, 100); err != nil || n != 19 {
+					t.Fatalf("DropPayloads = %d, %v", n, err)
 				}
+				if e, s, err := before.Check(l.key); err != nil || e.Seq != 7 || s.Size != entries {
+					t.Errorf("Check = %+v, %+v, %v", e, s, err)
+				}
+				before.Entry = []byte(strings.Replace(string(before.Entry), `"allow"`, `"deny"`, 1))
+				if _, _, err := before.Check(l.key); err == nil {
+					t.Error("an edited entry is proved")
+				}
+			})
+			if f := l.verify(t, needsCopy); !f.OK() || f.Checkpoints != 2 {
+				t.Errorf("%+v, want whole with both checkpoints", f)
 			}
 		})
 	}
 }
 
-// TestRetentionIsNoTampering drops payloads: the log stays whole, and proofs hold.
-func TestRetentionIsNoTampering(t *testing.T) {
-	l := newLog(t, seal.New())
-	l.with(t, func(db *sqlite.DB) {
-		before, err := ProofOf(t.Context(), db, l.signer, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := db.DropPayloads(t.Context(), 20, 100); err != nil || n != 19 {
-			t.Fatalf("DropPayloads = %d, %v", n, err)
-		}
-		if e, s, err := before.Check(l.signer.Key()); err != nil || e.Seq != 7 || s.Size != entries {
-			t.Errorf("Check = %+v, %+v, %v", e, s, err)
-		}
-		before.Entry = []byte(strings.Replace(string(before.Entry), `"allow"`, `"deny"`, 1))
-		if _, _, err := before.Check(l.signer.Key()); err == nil {
-			t.Error("an edited entry is proved")
-		}
-	})
-	if f := l.verify(t, needsCopy, l.signer.Key()); !f.OK() || f.Checkpoints != 2 {
-		t.Errorf("%+v, want whole with both checkpoints", f)
+// TestNothingIsSignedForAChangedLog: a proof of a log that disagrees with its checkpoint is refused.
+func TestNothingIsSignedForAChangedLog(t *testing.T) {
+	for store, empty := range vaults {
+		t.Run(store, func(t *testing.T) {
+			l := newLog(t, empty(t), seal.New())
+			l.rewrite(t, 7)
+			l.with(t, func(db database) {
+				if _, err := ProofOf(t.Context(), db, l.signer, 7); err == nil {
+					t.Error("a changed entry is proved")
+				}
+			})
+		})
 	}
 }
 
-// TestNothingIsSignedForAChangedLog: a proof of a log that disagrees with its checkpoint is refused.
-func TestNothingIsSignedForAChangedLog(t *testing.T) {
-	l := newLog(t, seal.New())
-	l.rewrite(t, 7, func(e *blackbox.Entry) { e.Verdict = "deny" })
-	l.with(t, func(db *sqlite.DB) {
-		if _, err := ProofOf(t.Context(), db, l.signer, 7); err == nil {
-			t.Error("a changed entry is proved")
+// TestStraysAreNamed: who looks for them finds them by the message.
+func TestStraysAreNamed(t *testing.T) {
+	l := newLog(t, vaults["PostgreSQL"](t), seal.New())
+	kept := l.payloads(t, 7)
+	for n := 101; n <= 104; n++ {
+		l.put(t, n, kept)
+	}
+	f := l.verify(t, needsDatabase)
+	for _, want := range []string{`"arguments" of entry 101`, `"result" of entry 102`, "and more"} {
+		if !strings.Contains(f.Problem, want) || f.At != 101 {
+			t.Errorf("At %d, %q, want 101 and %q in it", f.At, f.Problem, want)
 		}
-	})
+	}
+}
+
+// TestPagesHideNothing puts an entry twice where a page of entries ends.
+func TestPagesHideNothing(t *testing.T) {
+	const many, at = 1100, 1024 // the pages of both stores end there
+	for store, empty := range vaults {
+		t.Run(store, func(t *testing.T) {
+			l := &log{vault: empty(t)}
+			l.with(t, func(db database) { commit(t, db, many) })
+			if f := l.against(t, Evidence{}); !f.OK() || f.Entries != many {
+				t.Fatalf("untouched: %+v", f)
+			}
+			l.loosen(t)
+			l.exec(t, "INSERT INTO @entries (seq, body, hash) SELECT seq, body, hash FROM @entries WHERE seq = $1", at)
+			if f := l.against(t, Evidence{}); f.At != at+1 {
+				t.Errorf("%+v, want entry %d", f, at+1)
+			}
+		})
+	}
 }

@@ -4,6 +4,8 @@ package witness
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"navra/internal/blackbox"
 	"navra/internal/heads"
@@ -22,14 +24,19 @@ type Finding struct {
 	blackbox.Report
 	Root        [32]byte
 	Checkpoints int  // that agree with the log
-	Unclean     bool // the problem may be a tail that was lost when the machine stopped without its disk being written
+	Unclean     bool // the problem is a tail that was lost when the machine stopped without its disk being written, by all that can be told
 }
 
-// Verify checks the whole log: its chain and payloads, and that its tree is that of each checkpoint in the database and among the evidence, and
-// that it is as long as the heads file says. The first problem ends it.
+// roots are those that the log had, by its size. Those of copied checkpoints may be ahead of a disk that lost the tail.
+type roots struct {
+	kept, copied map[blackbox.Seq][][32]byte
+}
+
+// Verify checks the whole log: its chain and payloads, that its tree is that of each checkpoint in the database and among the evidence, that no
+// payload belongs to nothing, and that it is as long as the heads file says. The first problem ends it.
 func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err error) {
-	roots := map[blackbox.Seq][][32]byte{}
-	if f.Report, err = e.notes(ctx, log, roots); err != nil || !f.OK() {
+	var known roots
+	if known, f.Report, err = e.notes(ctx, log); err != nil || !f.OK() {
 		return f, err
 	}
 	var tree blackbox.Tree
@@ -43,7 +50,7 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 		if e.Mark != nil && e.Mark.Size == n {
 			marked = hash
 		}
-		for _, want := range roots[n] {
+		for _, want := range slices.Concat(known.kept[n], known.copied[n]) {
 			if root, err := tree.Root(); err != nil || root != want {
 				return fmt.Sprintf("the first %d entries are not those of the checkpoint that was signed for them: something among them was changed", n)
 			}
@@ -58,45 +65,88 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 	if f.Root, err = tree.Root(); err != nil {
 		return f, err
 	}
-	size := tree.Size()
-	for n := range roots {
-		if n > size {
-			f.At, f.Problem = size+1, fmt.Sprintf("a checkpoint was signed for %d entries, and there are %d: the tail was cut off, or the database is an old copy", n, size)
-			return f, nil
-		}
+	if err := f.strays(ctx, log); err != nil || !f.OK() {
+		return f, err
 	}
-	if e.Mark != nil {
-		var problem string
-		if problem, f.Unclean = e.Mark.Compare(size, marked); problem != "" {
-			f.At, f.Problem = min(size+1, e.Mark.Size), problem
-		}
-	}
+	f.length(tree.Size(), marked, known, e.Mark)
 	return f, nil
 }
 
+// maxNamed is how many payloads of no entry are named.
+const maxNamed = 5
+
+// strays finds payloads that belong to no entry.
+func (f *Finding) strays(ctx context.Context, log store.Log) error {
+	list, err := log.Strays(ctx, maxNamed+1)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	var names []string
+	for i, s := range list {
+		if i == maxNamed {
+			names = append(names, "and more")
+			break
+		}
+		names = append(names, fmt.Sprintf("%q of entry %d", s.Name, s.Seq))
+	}
+	f.At = blackbox.Seq(max(list[0].Seq, 1))
+	f.Problem = "payloads belong to no entry: " + strings.Join(names, ", ") + ": they were put there, or the entry was taken away"
+	return nil
+}
+
+// length holds the number of entries against what was signed and marked for more.
+func (f *Finding) length(size blackbox.Seq, marked [32]byte, known roots, mark *heads.Mark) {
+	cut := func(n blackbox.Seq) {
+		f.At, f.Problem = size+1, fmt.Sprintf("a checkpoint was signed for %d entries, and there are %d: the tail was cut off, or the database is an old copy", n, size)
+	}
+	if n := largest(known.kept); n > size {
+		cut(n) // it was written after them: no stop of the machine loses them alone
+		return
+	}
+	problem, unclean := "", false
+	if mark != nil {
+		problem, unclean = mark.Compare(size, marked)
+	}
+	if n := largest(known.copied); n > size && !(unclean && n <= mark.Size) {
+		cut(n)
+		return
+	}
+	if problem != "" {
+		f.At, f.Problem, f.Unclean = min(size+1, mark.Size), problem, unclean
+	}
+}
+
+func largest(m map[blackbox.Seq][][32]byte) (n blackbox.Seq) {
+	for size := range m {
+		n = max(n, size)
+	}
+	return n
+}
+
 // notes reads all checkpoints' roots by size.
-func (e Evidence) notes(ctx context.Context, log store.Log, roots map[blackbox.Seq][][32]byte) (r blackbox.Report, err error) {
+func (e Evidence) notes(ctx context.Context, log store.Log) (known roots, r blackbox.Report, err error) {
+	known = roots{kept: map[blackbox.Seq][][32]byte{}, copied: map[blackbox.Seq][][32]byte{}}
 	if e.Key == "" {
-		return r, nil
+		return known, r, nil
 	}
 	kept, err := log.Checkpoints(ctx)
 	if err != nil {
-		return r, err
+		return known, r, err
 	}
 	for _, c := range kept {
 		s, err := blackbox.OpenNote(c.Note, e.Key)
 		if err != nil || s.Size != c.Size {
 			r.At, r.Problem = c.Size, fmt.Sprintf("the checkpoint at %d entries was edited, or signed with another key", c.Size)
-			return r, nil
+			return known, r, nil
 		}
-		roots[s.Size] = append(roots[s.Size], s.Root)
+		known.kept[s.Size] = append(known.kept[s.Size], s.Root)
 	}
 	for _, b := range e.Since {
 		s, err := blackbox.OpenNote(b, e.Key)
 		if err != nil {
-			return r, err
+			return known, r, err
 		}
-		roots[s.Size] = append(roots[s.Size], s.Root)
+		known.copied[s.Size] = append(known.copied[s.Size], s.Root)
 	}
-	return r, nil
+	return known, r, nil
 }

@@ -51,24 +51,32 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 	return pages(ctx, from, db.leaves)
 }
 
-// rows reads entries and payloads with one statement, so that they belong together.
+// rows reads entries and payloads with one statement, so that they belong together. Where somebody dropped the primary keys, the rows of a number
+// that is there twice are told apart, and a page ends with all rows of its last number.
 func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
-	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.seq, e.body, e.hash, p.name, p.stored, p.stored_salt, p.whole_salt
-		FROM (SELECT seq, body, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, p.name`), lowest(from), rowsPage)
-	var seq int64
+	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.n, e.seq, e.body, e.hash, p.seq IS NOT NULL, p.name, p.stored, p.stored_salt, p.whole_salt
+		FROM (
+			SELECT row_number() OVER (ORDER BY seq) AS n, seq, body, hash FROM @entries
+			WHERE seq >= $1 AND seq <= (SELECT max(seq) FROM (SELECT seq FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS page)
+		) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, e.n, p.name`), lowest(from), rowsPage)
+	var n, seq int64
+	var kept bool
 	var body, hash []byte
 	var name *string
 	var p blackbox.Payload
-	_, err = pgx.ForEachRow(rows, []any{&seq, &body, &hash, &name, &p.Stored, &p.StoredSalt, &p.WholeSalt}, func() error {
-		if last = blackbox.Seq(seq); len(out) == 0 || out[len(out)-1].Seq != last {
+	_, err = pgx.ForEachRow(rows, []any{&n, &seq, &body, &hash, &kept, &name, &p.Stored, &p.StoredSalt, &p.WholeSalt}, func() error {
+		if last = blackbox.Seq(seq); int64(len(out)) < n {
 			r := blackbox.Row{Seq: last, Encoded: body}
 			if len(hash) == len(r.Hash) { // one of another length fits nothing
 				copy(r.Hash[:], hash)
 			}
 			out = append(out, r)
 		}
-		if name != nil {
-			p.Name = *name
+		if kept {
+			p.Name = ""
+			if name != nil {
+				p.Name = *name
+			}
 			r := &out[len(out)-1]
 			r.Payloads = append(r.Payloads, p)
 		}
@@ -102,19 +110,26 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, la
 
 // Head implements store.Log.
 func (db *DB) Head(ctx context.Context) (store.Receipt, error) {
-	var seq int64
-	var hash []byte
-	err := db.pool.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return store.Receipt{}, nil
-	} else if err != nil {
-		return store.Receipt{}, fmt.Errorf("head: %w", db.clean(err))
-	}
-	r := store.Receipt{Seq: blackbox.Seq(seq)}
-	if copy(r.Hash[:], hash) != len(r.Hash) {
-		return store.Receipt{}, fmt.Errorf("entry %d has no whole hash", seq)
+	r, err := db.headOf(ctx, db.pool)
+	if err != nil {
+		return r, fmt.Errorf("head: %w", db.clean(err))
 	}
 	return r, nil
+}
+
+func (db *DB) headOf(ctx context.Context, q queryer) (r store.Receipt, err error) {
+	var seq int64
+	var hash []byte
+	err = q.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return r, nil
+	} else if err != nil {
+		return r, err
+	}
+	if len(hash) != len(r.Hash) {
+		return r, fmt.Errorf("entry %d has no whole hash", seq)
+	}
+	return store.Receipt{Seq: blackbox.Seq(seq), Hash: [32]byte(hash)}, nil
 }
 
 // Last returns the number of the newest entry; 0 for none.
@@ -138,10 +153,7 @@ func (db *DB) Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error) {
 			return c, err
 		}
 		c.Size = blackbox.Seq(size)
-		if len(frontier)%32 != 0 {
-			return c, fmt.Errorf("checkpoint %d holds no whole hashes", size)
-		}
-		for ; len(frontier) > 0; frontier = frontier[32:] {
+		for ; len(frontier) >= 32; frontier = frontier[32:] {
 			c.Frontier = append(c.Frontier, [32]byte(frontier))
 		}
 		return c, nil
@@ -162,6 +174,17 @@ func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
 		return fmt.Errorf("checkpoint %d: %w", c.Size, err)
 	}
 	return nil
+}
+
+// Strays implements store.Log.
+func (db *DB) Strays(ctx context.Context, limit int) ([]store.Stray, error) {
+	rows, _ := db.pool.Query(ctx, db.in(`SELECT coalesce(p.seq, 0), coalesce(p.name, '') FROM @payloads AS p LEFT JOIN @entries AS e USING (seq)
+		WHERE e.seq IS NULL ORDER BY p.seq NULLS FIRST, p.name LIMIT $1`), max(limit, 0))
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.Stray])
+	if err != nil {
+		return nil, fmt.Errorf("payloads: %w", db.clean(err))
+	}
+	return out, nil
 }
 
 // DropPayloads implements store.Log.

@@ -44,6 +44,7 @@ type DB struct {
 	log      *slog.Logger
 	now      func() time.Time
 	readOnly bool
+	steps    []string // of the schema
 	secrets  *strings.Replacer
 	pool     *pgxpool.Pool
 	commits  *pgxpool.Pool // one connection: readers cannot keep a commit waiting
@@ -53,8 +54,10 @@ type DB struct {
 }
 
 // Open opens the database of a URL (postgres://USER:PASSWORD@HOST/DATABASE), making the schema and its tables where they are not
-// there. A schema of another program, or of a newer navra, is an error. The password is in no error and no log.
-func Open(ctx context.Context, url string, o Options) (*DB, error) {
+// there, and upgrading those of an older navra. A schema of another program, or of a newer navra, is an error. The password is in no error and no log.
+func Open(ctx context.Context, url string, o Options) (*DB, error) { return open(ctx, url, o, steps) }
+
+func open(ctx context.Context, url string, o Options, steps []string) (*DB, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -76,7 +79,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		c.RuntimeParams["application_name"] = "navra"
 	}
 	db := &DB{
-		schema: o.Schema, log: o.Logger, now: o.Now, readOnly: o.ReadOnly, secrets: hide(c.Password),
+		schema: o.Schema, log: o.Logger, now: o.Now, readOnly: o.ReadOnly, steps: steps, secrets: hide(c.Password),
 	}
 	db.name = db.secrets.Replace(fmt.Sprintf("store %s/%s (PostgreSQL)", c.Host, c.Database))
 	if err := db.connect(ctx, cfg); err != nil {

@@ -7,10 +7,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"navra/internal/store"
 )
 
-// schemaVersion is the version of the tables below. A schema of a lower one is upgraded, of a higher one refused.
-const schemaVersion = 1
+// steps bring a schema from one version to the next; the first makes it. A schema that lacks some is upgraded, one that has more is refused. What a
+// step takes away is also what statements of the navra before need: a replica that still runs is then refused by the server, and denies.
+var steps = []string{tables}
 
 // Each commit changes its scope's use: no index holds that, so that the row alone is written.
 // Payloads do not refer to entries: the check of each row would cost as much as the row, and verification finds what does not belong.
@@ -65,33 +68,89 @@ CREATE TABLE @tokens (
 CREATE TABLE @schema_version (version bigint NOT NULL);
 `
 
-// migrate makes the schema and its tables, once over all replicas that start at the same time.
+// upgradeTimeout is how long a replica waits while another upgrades.
+const upgradeTimeout = "10min"
+
+// migrate makes the schema and its tables or upgrades them, once over all replicas that start at the same time.
 func (db *DB) migrate(ctx context.Context) error {
 	v, err := db.version(ctx, db.pool)
+	newest := len(db.steps)
+	switch {
+	case err != nil || v == newest:
+		return err
+	case v > newest:
+		return db.errNewer(v)
+	case db.readOnly && v == 0:
+		return fmt.Errorf("its schema %q holds no tables of navra's: start the gateway once, or name the right database", db.schema)
+	case db.readOnly:
+		return fmt.Errorf("its schema %q is version %d, which is of an older navra than this (%d): start the gateway on it once, which upgrades it", db.schema, v, newest)
+	}
+	return db.tx(ctx, 0, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", upgradeTimeout); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, lock, db.lockKey("schema")); err != nil {
+			return err
+		}
+		v, err := db.version(ctx, tx)
+		switch {
+		case err != nil || v == newest: // another replica was first
+			return err
+		case v > newest:
+			return db.errNewer(v)
+		case v == 0:
+			return db.create(ctx, tx)
+		}
+		if err := db.upgrade(ctx, tx, v); err != nil {
+			return fmt.Errorf("its schema %q is version %d and could not be brought to %d; it is as it was: %w", db.schema, v, newest, err)
+		}
+		return nil
+	})
+}
+
+func (db *DB) errNewer(v int) error {
+	return fmt.Errorf("its schema %q is version %d, which is of a newer navra than this (%d): use that one", db.schema, v, len(db.steps))
+}
+
+func (db *DB) create(ctx context.Context, tx pgx.Tx) error {
+	if err := db.makeSchema(ctx, tx); err != nil {
+		return err
+	}
+	if err := db.take(ctx, tx, 0); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, db.in("INSERT INTO @schema_version (version) VALUES ($1)"), len(db.steps))
+	return err
+}
+
+// take takes all steps that a version lacks.
+func (db *DB) take(ctx context.Context, tx pgx.Tx, from int) error {
+	for _, step := range db.steps[from:] {
+		if _, err := tx.Exec(ctx, db.in(step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upgrade takes all steps that are left while nobody appends, and says so in the chain.
+func (db *DB) upgrade(ctx context.Context, tx pgx.Tx, from int) error {
+	if _, err := tx.Exec(ctx, lock, db.head()); err != nil {
+		return err
+	}
+	if err := db.take(ctx, tx, from); err != nil {
+		return err
+	}
+	last, err := db.headOf(ctx, tx)
 	if err != nil {
 		return err
 	}
-	switch {
-	case v == schemaVersion:
-		return nil
-	case v > schemaVersion:
-		return fmt.Errorf("its schema %q is version %d, which is of a newer navra than this (%d): use that one", db.schema, v, schemaVersion)
-	case db.readOnly:
-		return fmt.Errorf("its schema %q holds no tables of navra's: start the gateway once, or name the right database", db.schema)
-	}
-	return db.tx(ctx, db.lockKey("schema"), func(tx pgx.Tx) error {
-		if v, err := db.version(ctx, tx); err != nil || v == schemaVersion {
-			return err // another replica was first
-		}
-		if err := db.makeSchema(ctx, tx); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, db.in(tables)); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, db.in("INSERT INTO @schema_version (version) VALUES ($1)"), schemaVersion)
+	w := store.Upgraded(last, from, len(db.steps), db.now())
+	if _, err := tx.Exec(ctx, db.in("INSERT INTO @entries (seq, body, hash) VALUES ($1, $2, $3)"), int64(w.Seq), w.Encoded, w.Hash[:]); err != nil {
 		return err
-	})
+	}
+	_, err = tx.Exec(ctx, db.in("UPDATE @schema_version SET version = $1"), len(db.steps))
+	return err
 }
 
 func (db *DB) makeSchema(ctx context.Context, tx pgx.Tx) error {

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite" // and the database/sql driver "sqlite"
+	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
 
 	"navra/internal/store"
 )
@@ -46,8 +46,8 @@ type DB struct {
 	stmts map[string]*sql.Stmt // on read; guarded by mu
 }
 
-// Open opens the database at path, making it, its folder (0700) and its tables where they are not there. A file that is no
-// database of navra's, or of a newer navra, is an error.
+// Open opens the database at path, making it, its folder (0700) and its tables where they are not there, and upgrading those of an older navra.
+// A file that is no database of navra's, or of a newer navra, is an error.
 func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -68,7 +68,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
 	}
 	db.read.SetMaxOpenConns(4)
-	if err := patiently(func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
+	if err := db.patiently(ctx, func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
 	}
 	if !o.ReadOnly {
@@ -141,112 +141,6 @@ func (db *DB) Close() error {
 		db.group.Close()
 	}
 	return errors.Join(db.write.Close(), db.read.Close())
-}
-
-// schemaVersion is the version of the tables below. A database of a lower one is upgraded, of a higher one refused.
-const schemaVersion = 2
-
-const schema = `
-CREATE TABLE entries (
-	seq INTEGER PRIMARY KEY,
-	body BLOB NOT NULL,
-	hash BLOB NOT NULL,
-	payloads BLOB
-) STRICT;
-CREATE TABLE checkpoints (
-	size INTEGER PRIMARY KEY,
-	note BLOB NOT NULL,
-	frontier BLOB NOT NULL
-) STRICT;
-CREATE TABLE scopes (
-	id TEXT PRIMARY KEY,
-	version INTEGER NOT NULL,
-	label TEXT NOT NULL,
-	lineage TEXT NOT NULL,
-	used INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX scopes_lineage ON scopes(lineage, used);
-CREATE TABLE placeholders (
-	scope TEXT NOT NULL,
-	kind TEXT NOT NULL,
-	n INTEGER NOT NULL,
-	principal TEXT NOT NULL,
-	tag BLOB NOT NULL,
-	box BLOB NOT NULL,
-	objects TEXT NOT NULL,
-	PRIMARY KEY (scope, kind, n),
-	UNIQUE (scope, kind, tag)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE sessions_ended (nonce TEXT PRIMARY KEY, expires INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE tokens (
-	id TEXT PRIMARY KEY,
-	hash BLOB NOT NULL UNIQUE,
-	principal TEXT NOT NULL,
-	created INTEGER NOT NULL,
-	expires INTEGER NOT NULL,
-	revoked INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-`
-
-// migrate makes the tables, once over all processes that start at the same time.
-func (db *DB) migrate(ctx context.Context, readOnly bool) error {
-	v, err := db.version(ctx, db.read)
-	if err != nil {
-		return err
-	}
-	if v == schemaVersion {
-		return nil
-	}
-	if v > schemaVersion {
-		return fmt.Errorf("its schema is version %d, which is of a newer navra than this (%d): use that one", v, schemaVersion)
-	}
-	if readOnly {
-		return errors.New("it is not a database of navra's")
-	}
-	if v == 1 {
-		return errors.New("it was written by a navra before the first release, whose entries this one cannot read: keep it for its record, and name another file")
-	}
-	return db.tx(ctx, func(tx *sql.Tx) error {
-		if v, err := db.version(ctx, tx); err != nil || v == schemaVersion {
-			return err // another process was first
-		}
-		var tables int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-			return err
-		}
-		if tables > 0 {
-			return errors.New("it is a database of another program")
-		}
-		if _, err := tx.ExecContext(ctx, schema); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
-		return err
-	})
-}
-
-// patiently tries f again while the file is locked: where several processes open a new file at once, the change to WAL does not wait
-// for its lock by itself.
-func patiently(f func() error) error {
-	const busy = 5 // SQLITE_BUSY; extended codes have it in their low byte
-	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
-		err := f()
-		if e := (*sqlite.Error)(nil); !errors.As(err, &e) || e.Code()&0xff != busy || time.Now().After(end) {
-			return err
-		}
-	}
-}
-
-type queryer interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (db *DB) version(ctx context.Context, q queryer) (v int, err error) {
-	if err := q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&v); err != nil {
-		return 0, fmt.Errorf("it cannot be read as a database: %w", err)
-	}
-	return v, nil
 }
 
 // tx runs f in a write transaction: all of it or nothing is kept.
