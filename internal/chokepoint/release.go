@@ -25,6 +25,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return Released{}, ErrUncleared
 	}
 	x := p.returning(c, blackbox.Answer)
+	x.trail.back(in)
 	if n := c.notes.Load(); n > 0 {
 		x.entry.Notes = []blackbox.Count{{Name: mcp.Progress, N: n}}
 	}
@@ -64,7 +65,10 @@ func (p *Chokepoint) returning(c *clearance, kind blackbox.Kind) Crossing {
 	e := c.x.entry
 	x.entry = blackbox.Entry{
 		Kind: kind, Ref: blackbox.NewRef(), Cause: c.seq, Principal: e.Principal, Auth: e.Auth, Session: e.Session, Scope: e.Scope,
-		Transport: e.Transport, Era: e.Era, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID,
+		Transport: e.Transport, Era: e.Era, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID, Trace: e.Trace,
+	}
+	if kind != blackbox.Notification { // progress is part of the exchange
+		x.trail = c.x.trail
 	}
 	if c.lane.upstream == Self {
 		x.label = ifc.Bottom()
@@ -119,7 +123,7 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 	}
 	x := p.returning(c, blackbox.Notification)
 	x.entry.Method = m.Method
-	x.body = withoutMeta(m.Params.Without("progressToken"))
+	x.body = withoutMeta(m.Params.Without("progressToken"), mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 	s, err := p.store.Scope(ctx, x.open)
 	if err != nil {
 		return Released{Drop: true}, nil
