@@ -31,8 +31,8 @@ type Span struct {
 	Began, Ended time.Time
 
 	// Of a message; all empty for a stage.
-	Method, Version, Transport string
-	Session                    string // hashed
+	Method, Version, Transport string // the latter two of the client's side, and only for a server span
+	Session                    string // hashed; as RequestID of a server span
 	RequestID                  string // as JSON, redacted
 	Upstream, Tool, Prompt     string // canonical
 	Verdict, Stage, Outcome    string // as in the entry
@@ -219,6 +219,11 @@ func (p *Chokepoint) endedAlone(x *Crossing) {
 func (p *Chokepoint) tellServer(x *Crossing, now time.Time) {
 	t := x.trail
 	s := p.span(x, SpanServer)
+	s.Version, s.Transport, s.Session = x.entry.Version, x.entry.Transport, x.entry.Session
+	if s.RequestID = x.entry.RequestID; len(s.RequestID) >= shortestSecret {
+		s.RequestID = p.Redact(s.RequestID)
+		s.RequestID = s.RequestID[:min(len(s.RequestID), maxSpanText)]
+	}
 	s.ID, s.Parent, s.Began, s.Ended = t.server, t.parent, t.began, now
 	s.Verdict, s.Stage, s.Outcome = x.verdict.Effect.String(), string(x.verdict.Stage), x.entry.Outcome
 	if !x.verdict.Permits() {
@@ -240,15 +245,10 @@ func (p *Chokepoint) tellClient(x *Crossing, parent [8]byte, ended time.Time) {
 func (p *Chokepoint) span(x *Crossing, kind string) Span {
 	t, e, it := x.trail, &x.entry, x.facts.Item
 	s := Span{
-		Trace: t.out.ID, State: t.out.State, Kind: kind, Method: "unknown", Version: e.Version, Transport: e.Transport, Session: e.Session,
-		Upstream: e.Upstream, Ref: e.Ref, Failure: t.failure, Code: t.code,
+		Trace: t.out.ID, State: t.out.State, Kind: kind, Method: "unknown", Upstream: e.Upstream, Ref: e.Ref, Failure: t.failure, Code: t.code,
 	}
 	if mcp.IsMethod(e.Method) || e.Method == mcp.Initialized || e.Method == mcp.Cancelled {
 		s.Method = e.Method
-	}
-	if s.RequestID = e.RequestID; len(s.RequestID) >= shortestSecret {
-		s.RequestID = p.Redact(s.RequestID)
-		s.RequestID = s.RequestID[:min(len(s.RequestID), maxSpanText)]
 	}
 	s.Name = s.Method
 	switch {
