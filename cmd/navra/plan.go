@@ -91,6 +91,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 
 // close ends upstreams first and the store last.
 func (r *running) close(ctx context.Context) error {
+	r.spans.Hurry() // most of them leave while upstreams end
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()

@@ -25,7 +25,7 @@ type telemetryOptions struct {
 // How long the last spans may take at the end. Hosts kill a process on stdio some 100 ms after they asked it to end.
 const (
 	lastSpans        = time.Second
-	lastSpansHurried = 30 * time.Millisecond
+	lastSpansHurried = 40 * time.Millisecond
 )
 
 func (o telemetryOptions) farewell() time.Duration {

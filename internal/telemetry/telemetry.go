@@ -39,7 +39,7 @@ type Secret string
 // Format keeps the value out of whatever prints it.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redacted]") }
 
-// An Exporter sends spans away. Its methods may be called concurrently. A nil Exporter can be closed.
+// An Exporter sends spans away. Its methods may be called concurrently. A nil Exporter can be hurried and closed.
 type Exporter struct {
 	queue    chan *Span
 	dropped  atomic.Int64
@@ -48,6 +48,7 @@ type Exporter struct {
 	out      *otlptrace.Exporter
 	log      *slog.Logger
 
+	hurry  chan struct{}   // a token: send what there is
 	ctx    context.Context // ends what is being exported
 	cancel context.CancelFunc
 	stop   chan struct{} // closed when no more is to come
@@ -61,7 +62,7 @@ type Exporter struct {
 // New returns an exporter that runs until it is closed. Nothing is sent before there are spans: a collector that is not there is no
 // error here.
 func New(o Options) (*Exporter, error) {
-	e := &Exporter{queue: make(chan *Span, queued), log: o.Logger, stop: make(chan struct{}), ended: make(chan struct{})}
+	e := &Exporter{queue: make(chan *Span, queued), log: o.Logger, hurry: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error
 	if e.out, err = otlptrace.New(e.ctx, newClient(o)); err != nil {
@@ -86,6 +87,17 @@ func (e *Exporter) Tell(s Span) {
 	}
 }
 
+// Hurry has what was told before sent now, rather than wait for more. It does not wait itself. A nil Exporter has nothing to send.
+func (e *Exporter) Hurry() {
+	if e == nil {
+		return
+	}
+	select {
+	case e.hurry <- struct{}{}:
+	default: // it is asked already
+	}
+}
+
 // Close sends what was told before, as long as ctx allows, and ends the exporter. What is told later is dropped.
 func (e *Exporter) Close(ctx context.Context) {
 	if e == nil {
@@ -107,16 +119,23 @@ func (e *Exporter) run() {
 			e.take(s)
 		case <-tick.C:
 			e.export()
+		case <-e.hurry:
+			e.takeAll()
 		case <-e.stop:
-			for len(e.queue) > 0 && e.ctx.Err() == nil {
-				e.take(<-e.queue)
-			}
-			e.export()
+			e.takeAll()
 			_ = e.provider.Shutdown(e.ctx) // it holds nothing
 			_ = e.out.Shutdown(e.ctx)
 			return
 		}
 	}
+}
+
+// takeAll sends all that waits.
+func (e *Exporter) takeAll() {
+	for len(e.queue) > 0 && e.ctx.Err() == nil {
+		e.take(<-e.queue)
+	}
+	e.export()
 }
 
 func (e *Exporter) take(s *Span) {

@@ -185,7 +185,19 @@ func TestNothingIsSentUnasked(t *testing.T) {
 	if len(f.heads) != 0 {
 		t.Errorf("%d requests without a span", len(f.heads))
 	}
+	(*Exporter)(nil).Hurry()
 	(*Exporter)(nil).Close(t.Context())
+}
+
+func TestHurry(t *testing.T) {
+	arrived := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(arrived) }))
+	defer srv.Close()
+	e := exporter(t, srv.URL, io.Discard)
+	e.Tell(span(0))
+	e.Hurry()
+	<-arrived
+	e.Close(t.Context())
 }
 
 func TestSecretIsNotPrinted(t *testing.T) {
