@@ -61,10 +61,10 @@ type stage struct {
 	began, ended time.Time
 }
 
-const (
-	stageJudge  policy.Stage = "judge" // name, content and flow together
-	maxSpanText              = 64      // bytes of what a peer chose
-)
+// stageJudge is name, content and flow together.
+const stageJudge policy.Stage = "judge"
+
+const maxSpanText = 64 // bytes of what a peer chose
 
 // follow continues a client's trace, or begins one where somebody watches.
 func (p *Chokepoint) follow(x *Crossing, from Peer) {

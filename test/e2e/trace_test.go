@@ -191,8 +191,8 @@ func TestTraceIsUnbroken(t *testing.T) {
 			}
 			for i, one := range traces {
 				checkChain(t, out, one, got[i])
-				checkEntries(t, s, one)
 			}
+			checkEntries(t, s, traces)
 			checkOwn(t, out, traces, all, strings.HasPrefix(c.name, "http") || c.name == "sse")
 			if strings.Contains(string(out.raw), nonce) || strings.Contains(string(out.raw), "alice") {
 				t.Error("an argument or baggage is in what was exported")
@@ -253,11 +253,13 @@ func checkOwn(t *testing.T, out *collector, traces []given, all []heard, http bo
 }
 
 // checkEntries: a call's two entries say of which trace they are.
-func checkEntries(t *testing.T, s *setup, one given) {
+func checkEntries(t *testing.T, s *setup, traces []given) {
 	t.Helper()
 	text, code := s.runOut("blackbox", "export", "--format", "jsonl", "--store", filepath.Join(s.Home, "state", "navra", "navra.db"))
-	if n := strings.Count(text, `"trace":"`+one.trace+`"`); code != 0 || n != 2 {
-		t.Errorf("%d entries are of the trace %s, want 2 (exit code %d)", n, one.trace, code)
+	for _, one := range traces {
+		if n := strings.Count(text, `"trace":"`+one.trace+`"`); code != 0 || n != 2 {
+			t.Errorf("%d entries are of the trace %s, want 2 (exit code %d)", n, one.trace, code)
+		}
 	}
 }
 
