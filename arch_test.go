@@ -26,6 +26,7 @@ var imports = map[string][]string{
 	"internal/blackbox/view":        {"internal/blackbox"},
 	"internal/config":               {},
 	"internal/shim":                 {},
+	"internal/telemetry":            {},
 	"internal/auth":                 {},
 	"internal/auth/local":           {"internal/auth"},
 	"internal/auth/token":           {"internal/auth"},
@@ -64,9 +65,10 @@ var imports = map[string][]string{
 }
 
 const (
-	upstreamPkg = "internal/gateway/internal/upstream"
-	shimPkg     = "internal/shim"
-	demoPkg     = "internal/demo"
+	upstreamPkg  = "internal/gateway/internal/upstream"
+	shimPkg      = "internal/shim"
+	demoPkg      = "internal/demo"
+	telemetryPkg = "internal/telemetry"
 )
 
 // homes names the few packages that may use a means of reaching the outside, of proving a principal, or of stepping around
@@ -85,10 +87,10 @@ var homes = map[string][]string{
 	"net/smtp":                            {},
 	"crypto/tls.Dial":                     {},
 	"crypto/tls.Dialer":                   {},
-	"net/http.Client":                     {demoPkg, upstreamPkg},
+	"net/http.Client":                     {demoPkg, upstreamPkg, telemetryPkg},
 	"net/http.DefaultClient":              {},
 	"net/http.DefaultTransport":           {},
-	"net/http.Transport":                  {demoPkg, upstreamPkg},
+	"net/http.Transport":                  {demoPkg, upstreamPkg, telemetryPkg},
 	"net/http.Get":                        {},
 	"net/http.Head":                       {},
 	"net/http.Post":                       {},
@@ -119,6 +121,10 @@ var homes = map[string][]string{
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
 	"navra/internal/transport/websocket":  {"cmd/navra"},
+	"go.opentelemetry.io":                 {telemetryPkg},
+	"google.golang.org/protobuf":          {telemetryPkg},
+	"google.golang.org/grpc":              {},
+	"navra/internal/telemetry":            {"cmd/navra"},
 	"github.com/coder/websocket":          {"internal/transport/websocket", upstreamPkg},
 	"github.com/coder/websocket.Dial":     {upstreamPkg},
 }
@@ -246,6 +252,7 @@ func TestMeansAreGuarded(t *testing.T) {
 		{"wire parsed by encoding/json", "internal/gateway", `import "encoding/json"`},
 		{"gateway asks a database by itself", "internal/gateway", `import "github.com/jackc/pgx/v5/pgxpool"`},
 		{"chokepoint opens its own database", "internal/chokepoint", `import "navra/internal/store/postgres"`},
+		{"chokepoint exports spans", "internal/chokepoint", `import "go.opentelemetry.io/otel/trace"`},
 		{"policy reads the store", "internal/policy", `import "navra/internal/store"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

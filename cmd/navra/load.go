@@ -56,6 +56,9 @@ func configPlan(f *config.File) (plan, error) {
 		p.Specs = append(p.Specs, spec)
 	}
 	p.NamesMax, p.Blackbox = f.NamesMax, f.Blackbox
+	if p.Telemetry, err = telemetryPlan(f); err != nil {
+		return plan{}, err
+	}
 	return p, nil
 }
 

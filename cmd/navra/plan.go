@@ -25,6 +25,7 @@ import (
 	"navra/internal/store"
 	"navra/internal/store/postgres"
 	"navra/internal/store/sqlite"
+	"navra/internal/telemetry"
 )
 
 // A plan is what a gateway is built from, whichever command it is for.
@@ -38,6 +39,7 @@ type plan struct {
 	Policy     policy.Options
 	NamesMax   int // 0: the default
 	Blackbox   config.Blackbox
+	Telemetry  telemetryOptions
 }
 
 // A running is a gateway with what it stands on.
@@ -46,6 +48,8 @@ type running struct {
 	chokepoint *chokepoint.Chokepoint
 	store      database
 	guard      *guard
+	spans      *telemetry.Exporter // nil for none
+	farewell   time.Duration       // for the last spans
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -62,28 +66,37 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	cp := chokepoint.New(chokepoint.Options{
-		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
-		Logger: log, Version: version,
-	})
-	guard, err := watch(ctx, db, p, key, cp.Event, log)
+	spans, err := p.Telemetry.open(log)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	cp := chokepoint.New(chokepoint.Options{
+		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
+		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage,
+	})
+	guard, err := watch(ctx, db, p, key, cp.Event, log)
+	if err != nil {
+		spans.Close(ctx)
+		return nil, errors.Join(err, db.Close())
+	}
 	if err := cp.Started(ctx, guard.said...); err != nil {
+		spans.Close(ctx)
 		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
 	}
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard}, nil
+	return &running{gw, cp, db, guard, spans, p.Telemetry.farewell()}, nil
 }
 
 // close ends upstreams first and the store last.
 func (r *running) close(ctx context.Context) error {
+	r.spans.Hurry() // most of them leave while upstreams end
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
+	sent := r.sendLast(ctx)
+	defer sent()
 	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
 }
 

@@ -25,7 +25,7 @@ import (
 )
 
 func wrapCmd(s std) *cobra.Command {
-	var name, store string
+	var name, store, otlp string
 	var verbose, clean bool
 	c := &cobra.Command{
 		Use:     "wrap [flags] -- COMMAND [ARG]...",
@@ -40,12 +40,16 @@ func wrapCmd(s std) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if p.Telemetry, err = wrapTelemetry(otlp); err != nil {
+				return err
+			}
 			return serveStdio(cmd.Context(), s, p, verbose)
 		},
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().StringVar(&name, "name", "", "the upstream's name; default: of the package or program")
 	c.Flags().StringVar(&store, "store", "", "the database file; default: in your state folder, shared by all")
+	c.Flags().StringVar(&otlp, "otlp", "", "send traces to the OTLP/HTTP collector at this address; headers for it come from "+otlpHeaders)
 	c.Flags().BoolVar(&clean, "clean-env", false, "give the server only a base of the environment, not all that navra got")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more to stderr")
 	return c
@@ -140,6 +144,7 @@ func kept(name string, argv []string, dir string) string { return name + "-" + d
 // serveStdio runs a gateway for the one client at stdin and stdout.
 func serveStdio(ctx context.Context, s std, p plan, verbose bool) (err error) {
 	log := logger(s, verbose)
+	p.Telemetry.Hurried = true
 	r, err := p.build(ctx, log)
 	if err != nil {
 		return err

@@ -94,12 +94,14 @@ func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
 	}
 	x.pre = &v
 	x.open = scope.Opening{}
+	p.follow(&x, from)
 	return p.pass(ctx, &x) == nil && x.verdict.Permits()
 }
 
 // arrive resolves what a client's request is about. Where that fails, the refusal says what the client is to be answered.
 func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 	x := p.begin(from)
+	p.follow(&x, from)
 	subject, refusal := p.subject(from)
 	x.facts.Topic, x.entry.Target = subject.Topic, subject.Name
 	if refusal == nil && subject.Topic.Crosses() {
@@ -108,7 +110,7 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			x.facts.Item = it
 			x.entry.Upstream, x.entry.Target = it.Upstream.Name, it.Canonical()
 			x.label = it.Label()
-			x.body = params(from.In.Msg, it)
+			x.body = x.trail.carry(params(from.In.Msg, it))
 			if refusal = unmirrored(from, it); refusal == nil {
 				x.retry, refusal = p.reopen(from, it, x.body, &x.rounds)
 				x.bound = x.retry != nil && x.retry.sealed

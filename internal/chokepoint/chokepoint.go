@@ -38,6 +38,12 @@ type Options struct {
 	Now       func() time.Time // nil: time.Now
 	// Observe, where set, hears how long each stage took and how each crossing ended.
 	Observe func(stage policy.Stage, took time.Duration, effect policy.Effect)
+	// Spans, where set, is told of each finished span of a sampled trace, and may not block. Traces begin here only where it is set; a
+	// client's is continued in any case.
+	Spans func(Span)
+	// Baggage lets a client's baggage go on to upstreams. It is text that anybody on the client's side may have added to, for readers
+	// that they know and navra does not: who the user is, which experiment they are in. So it stays here unless the operator says otherwise.
+	Baggage bool
 }
 
 // A Chokepoint judges and records every crossing. Its methods may be called concurrently.
@@ -51,6 +57,8 @@ type Chokepoint struct {
 	version string
 	now     func() time.Time
 	observe func(policy.Stage, time.Duration, policy.Effect)
+	spans   func(Span)
+	baggage bool
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
 
 	mu    sync.Mutex
@@ -65,7 +73,7 @@ func New(o Options) *Chokepoint {
 	}
 	p := &Chokepoint{
 		filter: o.Filter, store: o.Store, book: o.Catalogue, vault: o.Vault, log: o.Logger, version: o.Version,
-		now: o.Now, observe: o.Observe, heard: map[Lane]map[string]int64{}, known: map[string]bool{},
+		now: o.Now, observe: o.Observe, spans: o.Spans, baggage: o.Baggage, heard: map[Lane]map[string]int64{}, known: map[string]bool{},
 	}
 	if p.now == nil {
 		p.now = time.Now
@@ -110,6 +118,7 @@ type Crossing struct {
 	settled  bool
 	verdict  policy.Verdict
 	began    time.Time
+	trail    *trail // nil for none
 }
 
 // pass judges one crossing and records the outcome. Every exit goes through record: what is not recorded did not pass.
@@ -117,6 +126,9 @@ type Crossing struct {
 // A client that leaves changes nothing about that: what happened is recorded.
 func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
 	ctx = context.WithoutCancel(ctx)
+	if x.trail != nil {
+		defer p.ended(x)
+	}
 	if x.open.ID != "" {
 		s, err := p.store.Scope(ctx, x.open)
 		if err != nil {
@@ -126,8 +138,12 @@ func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
 	}
 	p.settle(ctx, x)
 	for try := 0; ; try++ {
+		began := x.trail.clock(p.now)
 		x.verdict = p.judge(x)
+		x.trail.step(stageJudge, began, p.now)
+		began = x.trail.clock(p.now)
 		err := p.record(ctx, x, try == 2)
+		x.trail.step(policy.StageRecord, began, p.now)
 		if !errors.Is(err, store.ErrStale) {
 			return p.unrecorded(x, err)
 		}
@@ -221,15 +237,18 @@ func (p *Chokepoint) settle(ctx context.Context, x *Crossing) {
 	}
 	if x.way == toUpstream {
 		x.resolved = p.putBack(x)
-		x.took(policy.StageResolve, p.now().Sub(start))
+		p.took(x, policy.StageResolve, start)
 		start = p.now()
 		x.failed = p.examine(x)
 	} else {
 		x.failed = p.conceal(ctx, x)
 	}
-	x.took(policy.StageFilter, p.now().Sub(start))
+	p.took(x, policy.StageFilter, start)
 }
 
-func (x *Crossing) took(stage policy.Stage, d time.Duration) {
+// took notes a stage that began then and ends now.
+func (p *Chokepoint) took(x *Crossing, stage policy.Stage, began time.Time) {
+	d := p.now().Sub(began)
+	x.trail.step(stage, began, func() time.Time { return began.Add(d) })
 	x.entry.Durations = append(x.entry.Durations, blackbox.Count{Name: string(stage), N: d.Microseconds()})
 }

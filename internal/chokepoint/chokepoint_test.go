@@ -50,7 +50,13 @@ func (b broken) Commit(context.Context, store.Commit) (store.Receipt, error) {
 	return store.Receipt{}, b.err
 }
 
-func newBench(t *testing.T, o policy.Options, wrap func(store.Store) store.Store) *bench {
+func newBench(t testing.TB, o policy.Options, wrap func(store.Store) store.Store) *bench {
+	t.Helper()
+	return newBenchWith(t, o, wrap, func(*chokepoint.Options) {})
+}
+
+// newBenchWith is newBench with options of its own.
+func newBenchWith(t testing.TB, o policy.Options, wrap func(store.Store) store.Store, more func(*chokepoint.Options)) *bench {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "navra.db"), sqlite.Options{})
 	if err != nil {
@@ -84,14 +90,15 @@ func newBench(t *testing.T, o policy.Options, wrap func(store.Store) store.Store
 	if wrap != nil {
 		st = wrap(db)
 	}
-	cp := chokepoint.New(chokepoint.Options{
+	co := chokepoint.Options{
 		Policy: pol, Filter: f, Store: st, Catalogue: book, Vault: seal.New().For("test"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "test",
-	})
-	return &bench{cp, db, prove(t, db, "ann", policy.LocalDefault), prove(t, db, "bob", policy.LocalDefault)}
+	}
+	more(&co)
+	return &bench{chokepoint.New(co), db, prove(t, db, "ann", policy.LocalDefault), prove(t, db, "bob", policy.LocalDefault)}
 }
 
 // prove gets a principal the way everybody does: from an authenticator.
-func prove(t *testing.T, db *sqlite.DB, name string, roles ...string) auth.Principal {
+func prove(t testing.TB, db *sqlite.DB, name string, roles ...string) auth.Principal {
 	t.Helper()
 	secret, tok := token.New(name, time.Now(), time.Now().Add(1e12))
 	if err := db.AddToken(t.Context(), tok); err != nil {
@@ -105,7 +112,7 @@ func prove(t *testing.T, db *sqlite.DB, name string, roles ...string) auth.Princ
 	return who
 }
 
-func call(t *testing.T, who auth.Principal, tool, args string) chokepoint.Peer {
+func call(t testing.TB, who auth.Principal, tool, args string) chokepoint.Peer {
 	t.Helper()
 	m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + args + `}}`))
 	if fault != nil {
@@ -116,7 +123,7 @@ func call(t *testing.T, who auth.Principal, tool, args string) chokepoint.Peer {
 
 func aws() string { return "AKIA" + "Q3EGRT5LXWZ7NPKB" }
 
-func (b *bench) entries(t *testing.T) (out []blackbox.Entry) {
+func (b *bench) entries(t testing.TB) (out []blackbox.Entry) {
 	t.Helper()
 	for row, err := range b.db.Rows(t.Context(), 1) {
 		if err != nil {
@@ -132,7 +139,7 @@ func (b *bench) entries(t *testing.T) (out []blackbox.Entry) {
 }
 
 // admit admits what must be admitted.
-func (b *bench) admit(t *testing.T, from chokepoint.Peer) chokepoint.ToUpstream {
+func (b *bench) admit(t testing.TB, from chokepoint.Peer) chokepoint.ToUpstream {
 	t.Helper()
 	m, ask, err := b.Admit(t.Context(), from)
 	if err != nil || ask != nil {

@@ -46,12 +46,20 @@ func (c Cleared) AtLevel(l mcp.Level) Cleared {
 	return c
 }
 
-// Header is what mirrors the message in HTTP headers, in that version. MCP 2026-07-28, basic/transports §Standard Request Headers.
+// Header is what mirrors the message in HTTP headers, in that version: its trace context in all of them. MCP 2026-07-28,
+// basic/transports §Standard Request Headers.
 func (c Cleared) Header(v mcp.Version) http.Header {
-	if c.c == nil || !v.Stateless() || c.c.body.Kind() != jsonrpc.Request {
+	if c.c == nil {
 		return nil
 	}
-	h := http.Header{mcp.HeaderMethod: {c.Method}}
+	h := c.c.traceHeader()
+	if !v.Stateless() || c.c.body.Kind() != jsonrpc.Request {
+		return h
+	}
+	if h == nil {
+		h = http.Header{}
+	}
+	h[mcp.HeaderMethod] = []string{c.Method}
 	if name, ok := mcp.MirroredName(c.c.body); ok {
 		h[mcp.HeaderName] = []string{mcp.EncodeHeader(name)}
 	}

@@ -100,6 +100,7 @@ func (m ToUpstream) Spend(by *Chokepoint) (Cleared, error) {
 	if m.c == nil || by == nil || m.c.by != by || m.c.spent.Swap(true) {
 		return Cleared{}, ErrUncleared
 	}
+	m.c.x.trail.sent(by.now)
 	return Cleared{Lane: m.c.lane, ID: m.c.id, Method: m.c.method, Wire: m.c.wire, c: m.c}, nil
 }
 

@@ -21,14 +21,26 @@ const Navra = "navra"
 // own admits one of navra's own messages. Its bytes are made here, from constants, configuration and what was admitted or released
 // before; no caller hands any in.
 func (p *Chokepoint) own(ctx context.Context, l Lane, id jsonrpc.ID, method string, params jsonrpc.Raw, v *Visit) (ToUpstream, error) {
+	return p.ownFor(ctx, "", l, id, method, params, v)
+}
+
+// ownFor is own for a message that a request with that trace caused: the entry says so, the message does not.
+func (p *Chokepoint) ownFor(ctx context.Context, trace string, l Lane, id jsonrpc.ID, method string, params jsonrpc.Raw, v *Visit) (ToUpstream, error) {
 	x := p.beginOwn(l, method)
-	x.body = params
+	p.lead(&x)
+	x.body = x.trail.carry(params)
+	if trace != "" {
+		x.entry.Trace = trace
+	}
 	if err := p.pass(ctx, &x); err != nil {
 		return ToUpstream{}, fmt.Errorf("record %s: %w", method, err)
 	}
 	c := &clearance{by: p, lane: l, id: id, method: method, visit: v, seq: x.entry.Seq}
 	c.body = jsonrpc.Message{ID: id, Method: method, Params: x.final}
 	c.x = x
+	if id.IsZero() {
+		p.endedAlone(&x)
+	}
 	return ToUpstream{c}, nil
 }
 
@@ -47,7 +59,7 @@ func (p *Chokepoint) AdmitCancel(ctx context.Context, m ToUpstream) (ToUpstream,
 		return ToUpstream{}, ErrUncleared
 	}
 	params := new(jsonrpc.Object).Raw("requestId", m.c.id.Raw()).Done()
-	return p.own(ctx, m.c.lane, jsonrpc.ID{}, mcp.Cancelled, params, nil)
+	return p.ownFor(ctx, m.c.x.entry.Trace, m.c.lane, jsonrpc.ID{}, mcp.Cancelled, params, nil)
 }
 
 // Resent records that a message goes to its upstream once more: its connection was lost before anything of it had left, or it only reads.

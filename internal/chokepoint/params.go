@@ -10,7 +10,7 @@ import (
 )
 
 // params builds what goes on from what a client sent: the name is the upstream's own, arguments are an object, and members
-// that belong to the hop between client and navra are gone.
+// that belong to the hop between client and navra are gone, its trace context too: carry puts in what goes on.
 func params(m jsonrpc.Message, it catalogue.Item) jsonrpc.Raw {
 	v := m.Params
 	key := "name"
@@ -31,7 +31,7 @@ func params(m jsonrpc.Message, it catalogue.Item) jsonrpc.Raw {
 	for _, hop := range []string{"task", "inputResponses", "requestState"} {
 		v = v.Without(hop)
 	}
-	return withoutMeta(v, "progressToken")
+	return withoutMeta(v, "progressToken", mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 }
 
 // withoutMeta takes the protocol's and navra's own keys out of _meta, and the named ones; an empty _meta goes too.

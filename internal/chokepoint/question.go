@@ -73,7 +73,7 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 	x := p.questioning(q)
 	x.body = params
 	if params != nil {
-		x.body = withoutMeta(params, "progressToken")
+		x.body = withoutMeta(params, "progressToken", mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 	}
 	v := p.mayAsk(q, x.body)
 	q.role = v.Role
@@ -98,7 +98,7 @@ func (p *Chokepoint) questioning(q *Question) Crossing {
 	x.facts.Topic, x.facts.Item = mcp.Tool, catalogue.Item{Topic: mcp.Tool, Upstream: p.book.Upstream(q.lane.upstream), Name: q.kind.Method()}
 	if q.call != nil {
 		x.facts.Topic, x.facts.Item = q.call.x.facts.Topic, q.call.x.facts.Item
-		x.entry.Cause, x.entry.Target = q.call.seq, q.call.x.entry.Target
+		x.entry.Cause, x.entry.Target, x.entry.Trace = q.call.seq, q.call.x.entry.Target, q.call.x.entry.Trace
 	}
 	x.facts.Item.Class = ifc.Write // what answers it says, it says to the upstream
 	x.label = x.facts.Item.Label()

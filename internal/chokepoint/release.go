@@ -30,6 +30,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return Released{}, ErrUncleared
 	}
 	x := p.returning(c, blackbox.Answer)
+	x.trail.back(in)
 	if n := c.notes.Load(); n > 0 {
 		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: mcp.Progress, N: n})
 	}
@@ -85,7 +86,10 @@ func (p *Chokepoint) returning(c *clearance, kind blackbox.Kind) Crossing {
 	e := c.x.entry
 	x.entry = blackbox.Entry{
 		Kind: kind, Ref: blackbox.NewRef(), Cause: c.seq, Principal: e.Principal, Auth: e.Auth, Session: e.Session, Scope: e.Scope,
-		Transport: e.Transport, Era: e.Era, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID,
+		Transport: e.Transport, Era: e.Era, Version: e.Version, Upstream: e.Upstream, Method: e.Method, Target: e.Target, RequestID: e.RequestID, Trace: e.Trace,
+	}
+	if kind != blackbox.Notification { // progress is part of the exchange
+		x.trail = c.x.trail
 	}
 	if c.lane.upstream == Self {
 		x.label = ifc.Bottom()
@@ -139,7 +143,7 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 		return Released{Drop: true}, nil
 	}
 	x := p.returning(c, blackbox.Notification)
-	if !p.light(ctx, &x, m.Method, withoutMeta(m.Params.Without("progressToken"))) {
+	if !p.light(ctx, &x, m.Method, withoutMeta(m.Params.Without("progressToken"), mcp.TraceParent, mcp.TraceState, mcp.Baggage)) {
 		return Released{Drop: true}, nil
 	}
 	c.notes.Add(1)

@@ -57,6 +57,9 @@ func (p *Chokepoint) releaseRound(ctx context.Context, c *clearance, x *Crossing
 	if _, text := state.Text(); hasState && !text || len(state) > maxState || !hasState && firstMember(requests) == nil || c.rounds >= maxRounds {
 		return p.releaseFailure(ctx, c, x, FromUpstream{outcome: Unknown, err: ErrBadAnswer})
 	}
+	if x.trail != nil {
+		x.trail.goesOn = !c.from.Version.Stateless()
+	}
 	if err := p.recordAsking(ctx, x); err != nil {
 		return Released{Msg: p.deny(c.from, x, Unknown).Msg}, nil
 	}
@@ -295,8 +298,9 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 	r := c.round
 	c.round = nil
 	x := p.begin(c.from)
-	x.facts, x.label, x.body, x.bound = c.x.facts, c.x.label, c.sent, true
-	x.entry.Cause, x.entry.Upstream, x.entry.Target = c.seq, c.lane.upstream, c.x.entry.Target
+	x.trail = c.x.trail.another()
+	x.facts, x.label, x.body, x.bound = c.x.facts, c.x.label, x.trail.carry(c.sent), true
+	x.entry.Cause, x.entry.Upstream, x.entry.Target, x.entry.Trace = c.seq, c.lane.upstream, c.x.entry.Target, c.x.entry.Trace
 	inputs := new(jsonrpc.Object)
 	for _, q := range r.questions {
 		a, ok := answers[q]
@@ -372,7 +376,7 @@ func (p *Chokepoint) Resume(retry, m ToUpstream) error {
 		return ErrUncleared
 	}
 	c.from, c.seq, c.token, c.rounds = r.from, r.seq, r.token, r.rounds
-	c.x.entry = r.x.entry
+	c.x.entry, c.x.trail = r.x.entry, r.x.trail
 	c.answered.Store(false)
 	return nil
 }

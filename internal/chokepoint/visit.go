@@ -110,6 +110,7 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 		return ErrUncleared
 	}
 	x := v.by.returning(c, blackbox.OwnAnswer)
+	x.trail.back(in)
 	verdict := policy.Allowed(policy.StageName)
 	var bad error
 	switch m := in.msg; {

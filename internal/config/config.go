@@ -48,6 +48,7 @@ type File struct {
 	Key        string   // the file of the key that seals; "" for the default
 	Upstreams  []Upstream
 	Blackbox   Blackbox
+	Telemetry  Telemetry
 	NamesMax   int                 // length of a public name with its prefix; 0 for the default
 	Principals map[string][]string // roles by principal
 	Roles      map[string]Role

@@ -41,7 +41,8 @@ func (r *reader) file(b []byte) *File {
 		"ifc": func(n *yaml.Node, at string) {
 			r.fields(n, at, fields{"on_violation": func(n *yaml.Node, at string) { f.Violation = r.word(n, at, "deny", "ask", "observe") }})
 		},
-		"filters": func(n *yaml.Node, at string) { r.filters(n, at, f) },
+		"telemetry": func(n *yaml.Node, at string) { r.telemetry(n, at, f) },
+		"filters":   func(n *yaml.Node, at string) { r.filters(n, at, f) },
 	})
 	for _, check := range later {
 		check()

@@ -12,8 +12,8 @@ func TestFaults(t *testing.T) {
 	up := func(s string) string { return "upstreams:\n  files:\n    command: x\n    " + s + "\n" }
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key that is near", "upstreams:\n  files:\n    comand: x\n    command: x\n", `navra.yaml:3: upstreams.files: unknown key "comand" (did you mean "command"?)`},
-		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are admin, auth, blackbox, filters, ifc, key, listen, names, principals, roles, store, upstreams)`},
-		{"a key of no release yet", "approvals: {wait: 30s}\n", `navra.yaml:1: unknown key "approvals" (known are admin, auth, blackbox, filters, ifc, key, listen, names, principals, roles, store, upstreams)`},
+		{"an unknown key that is not", "colour: red\n", `navra.yaml:1: unknown key "colour" (known are admin, auth, blackbox, filters, ifc, key, listen, names, principals, roles, store, telemetry, upstreams)`},
+		{"a key of no release yet", "approvals: {wait: 30s}\n", `navra.yaml:1: unknown key "approvals" (known are admin, auth, blackbox, filters, ifc, key, listen, names, principals, roles, store, telemetry, upstreams)`},
 		{"a time that is too short", "blackbox: {keep: 5m}\n", `navra.yaml:1: blackbox.keep: "5m" is no time such as 90d or 36h (at least 1h)`},
 		{"a time in no unit", "blackbox: {keep: 90}\n", `navra.yaml:1: blackbox.keep: "90" is no time such as 90d or 36h (at least 1h)`},
 		{"a doubled key", "store: a\nstore: b\n", `navra.yaml:2: key "store" is given twice`},

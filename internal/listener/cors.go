@@ -9,7 +9,7 @@ import (
 // What pages of other sites may send and see. WHATWG Fetch §3.3.
 const (
 	corsMethods = "GET, POST, DELETE"
-	corsHeaders = "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID"
+	corsHeaders = "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID, traceparent, tracestate, baggage"
 	corsExposed = "Mcp-Session-Id, WWW-Authenticate"
 	corsMaxAge  = "600" // seconds
 	// corsParam begins the headers that mirror arguments: those a page asks for are allowed. MCP 2026-07-28, basic/transports §Custom Headers.

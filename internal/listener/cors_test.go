@@ -16,7 +16,7 @@ func TestCORS(t *testing.T) {
 	asked := func(extra string) map[string]string {
 		return map[string]string{
 			"Access-Control-Allow-Origin": page, "Vary": "Origin", "Access-Control-Max-Age": "600", "Access-Control-Allow-Methods": "GET, POST, DELETE",
-			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID" + extra,
+			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID, traceparent, tracestate, baggage" + extra,
 		}
 	}
 	for _, tt := range []struct {

@@ -20,7 +20,9 @@ type Inbound struct {
 	Conn    string
 	// Header holds the mirrored headers of an HTTP request (MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Param-*); nil over stdio and WebSocket.
 	Header http.Header
-	Host   HostKey // stdio: made by the transport from the operating system, never from the wire
+	// Trace holds the headers traceparent, tracestate and baggage as they came, over WebSocket those of the upgrade; nil for none.
+	Trace http.Header
+	Host  HostKey // stdio: made by the transport from the operating system, never from the wire
 
 	// Registered, where not nil, is called by the handler once the message is registered: it can be cancelled and has its
 	// place in the order, or, for Listen, its stream is accepted. Transports wait for it, or for the handler's return, before

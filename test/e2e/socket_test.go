@@ -38,12 +38,16 @@ func dial(t testing.TB, addr, token string) *socket {
 }
 
 func tryDial(t testing.TB, addr, token string) (*socket, error) {
-	ctx, stop := context.WithTimeout(context.Background(), patience)
-	defer stop()
 	head := http.Header{}
 	if token != "" {
 		head.Set("Authorization", "Bearer "+token)
 	}
+	return dialWith(t, addr, head)
+}
+
+func dialWith(t testing.TB, addr string, head http.Header) (*socket, error) {
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
 	conn, _, err := ws.Dial(ctx, "ws://"+addr+"/ws", &ws.DialOptions{Subprotocols: []string{"mcp"}, HTTPHeader: head})
 	if err != nil {
 		return nil, err

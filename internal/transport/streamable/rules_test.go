@@ -280,6 +280,9 @@ func TestInbound(t *testing.T) {
 	if diff := cmp.Diff(want, got[0].Header); diff != "" {
 		t.Errorf("Header (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(http.Header{"Traceparent": {"t"}}, got[0].Trace); diff != "" {
+		t.Errorf("Trace (-want +got):\n%s", diff)
+	}
 	if in := got[0]; in.Transport != mcp.HTTP || in.Session != "s" || in.Conn != "" || in.Msg.Method != "ping" || in.Fault != nil {
 		t.Errorf("handed over %+v", in)
 	}

@@ -174,7 +174,7 @@ const mirroredParam = "Mcp-Param-"
 
 // inbound holds what the headers say of a message.
 func inbound(h http.Header) mcp.Inbound {
-	in := mcp.Inbound{Transport: mcp.HTTP, Session: h.Get(mcp.HeaderSession), Header: http.Header{}}
+	in := mcp.Inbound{Transport: mcp.HTTP, Session: h.Get(mcp.HeaderSession), Header: http.Header{}, Trace: mcp.TraceHeaders(h)}
 	for name, values := range h {
 		switch {
 		case name == mcp.HeaderVersion, name == mcp.HeaderMethod, name == mcp.HeaderName, strings.HasPrefix(name, mirroredParam):

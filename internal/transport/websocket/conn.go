@@ -67,7 +67,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who auth.Principa
 	defer context.AfterFunc(s.o.Base, func() { end(context.Cause(s.o.Base)) })()
 	d := duplex.New(duplex.Options{
 		Next: c.next, Write: c.write, Who: who, Recheck: c.prove, Beside: []func(context.Context) error{c.watch, c.keep},
-		From: mcp.Inbound{Transport: mcp.WebSocket, Conn: rand.Text()}, Handler: s.o.Handler, Logger: s.o.Logger,
+		From: mcp.Inbound{Transport: mcp.WebSocket, Conn: rand.Text(), Trace: mcp.TraceHeaders(r.Header)}, Handler: s.o.Handler, Logger: s.o.Logger,
 		CancelGrace: s.o.times.cancel, // and no FinishGrace: a client that has ended takes no answers
 	})
 	err = d.Serve(ctx)

@@ -41,8 +41,8 @@ func TestInbound(t *testing.T) {
 		t.Errorf("connections %q, %q, %q: want the first two alike", in[0].Conn, in[1].Conn, in[2].Conn)
 	}
 	for _, x := range slices.Concat(in, s.closed) {
-		if x.Transport != mcp.WebSocket || x.Session != "" || x.Header != nil || x.Host != (mcp.HostKey{}) {
-			t.Errorf("inbound %+v, want no session, header and host", x)
+		if x.Transport != mcp.WebSocket || x.Session != "" || x.Header != nil || x.Host != (mcp.HostKey{}) || len(x.Trace) != 1 || x.Trace.Get("Traceparent") != "t" {
+			t.Errorf("inbound %+v, want no session, header and host, and the trace of the upgrade", x)
 		}
 	}
 	if len(s.closed) != 2 {

@@ -172,7 +172,7 @@ func (s *site) dialAs(t *testing.T, token string) *peer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, _, err := ws.Dial(ctx, s.url, &ws.DialOptions{
-		HTTPClient: s.client, Subprotocols: []string{Subprotocol}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+		HTTPClient: s.client, Subprotocols: []string{Subprotocol}, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}, "Traceparent": {"t"}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (w *feed) read() {
 }
 
 // send posts one message.
-func (w *feed) send(ctx context.Context, body []byte) (sent bool, err error) {
+func (w *feed) send(ctx context.Context, c chokepoint.Cleared) (sent bool, err error) {
 	select {
 	case <-w.gone:
 		return false, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errBroken)
@@ -92,7 +92,7 @@ func (w *feed) send(ctx context.Context, body []byte) (sent bool, err error) {
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
-	resp, outcome, err := w.web.postTo(ctx, w.post.String(), body, nil)
+	resp, outcome, err := w.web.postTo(ctx, w.post.String(), c.Bytes(w.conn.version()), c.Header(w.conn.version()))
 	if err != nil {
 		return outcome != chokepoint.NotSent, err
 	}

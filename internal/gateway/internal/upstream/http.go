@@ -194,7 +194,7 @@ func withoutURL(err error) error {
 func (w *web) tell(ctx context.Context, c chokepoint.Cleared) error {
 	ctx, stop := w.bound(ctx)
 	defer stop()
-	resp, _, err := w.post(ctx, c.Bytes(w.conn.version()), nil)
+	resp, _, err := w.post(ctx, c.Bytes(w.conn.version()), c.Header(w.conn.version()))
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,10 @@ import (
 // A mux matches what comes over a wire that carries many calls at once with who waits for it.
 type mux struct {
 	conn  *conn
-	write func(ctx context.Context, body []byte) (sent bool, err error) // sent: whether any byte may have left
-	kill  func(why string)                                              // gives the wire up
-	noise atomic.Int64                                                  // messages that were none
-	gone  chan struct{}                                                 // closed when nothing more will be read
+	write func(ctx context.Context, c chokepoint.Cleared) (sent bool, err error) // sent: whether any byte may have left
+	kill  func(why string)                                                       // gives the wire up
+	noise atomic.Int64                                                           // messages that were none
+	gone  chan struct{}                                                          // closed when nothing more will be read
 
 	mu      sync.Mutex
 	pending map[string]*call // by id; guarded by mu; nil when gone
@@ -31,7 +31,7 @@ func newMux(c *conn) *mux {
 func (w *mux) over() <-chan struct{} { return w.gone }
 
 func (w *mux) tell(ctx context.Context, c chokepoint.Cleared) error {
-	_, err := w.write(ctx, c.Bytes(w.conn.version()))
+	_, err := w.write(ctx, c)
 	return err
 }
 
@@ -51,7 +51,7 @@ func (w *mux) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared cho
 		return
 	}
 	defer w.forget(id)
-	if sent, err := w.write(ctx, cleared.Bytes(w.conn.version())); err != nil {
+	if sent, err := w.write(ctx, cleared); err != nil {
 		outcome := chokepoint.Unknown
 		if !sent {
 			outcome = chokepoint.NotSent

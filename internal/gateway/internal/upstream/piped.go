@@ -62,8 +62,9 @@ func (w *piped) pid() int            { return w.proc.pid }
 func (w *piped) about() string       { return w.stderr.tail() }
 func (w *piped) greeted(mcp.Version) {}
 
-// line sends one line. sent reports whether any byte may have left. A child that does not read is given up after writeLimit.
-func (w *piped) line(ctx context.Context, body []byte) (sent bool, err error) {
+// line sends a message as one line. sent reports whether any byte may have left. A child that does not read is given up after writeLimit.
+func (w *piped) line(ctx context.Context, c chokepoint.Cleared) (sent bool, err error) {
+	body := append(c.Bytes(w.conn.version()), '\n')
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
@@ -75,7 +76,7 @@ func (w *piped) line(ctx context.Context, body []byte) (sent bool, err error) {
 	if err := w.in.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
 		return false, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errGone)
 	}
-	n, err := w.in.Write(append(body, '\n'))
+	n, err := w.in.Write(body)
 	if err != nil {
 		w.giveUp("it does not read what is sent to it")
 		return n > 0, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, err)

@@ -82,7 +82,8 @@ func (w *socket) ping() {
 	}
 }
 
-func (w *socket) send(ctx context.Context, body []byte) (sent bool, err error) {
+func (w *socket) send(ctx context.Context, c chokepoint.Cleared) (sent bool, err error) {
+	body := c.Bytes(w.conn.version())
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
