@@ -53,6 +53,8 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 
 // rows reads entries and payloads with one statement, so that they belong together.
 func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.seq, e.body, e.hash, p.name, p.stored, p.stored_salt, p.whole_salt
 		FROM (SELECT seq, body, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, p.name`), lowest(from), rowsPage)
 	var seq int64
@@ -86,6 +88,8 @@ func lowest(from blackbox.Seq) int64 {
 }
 
 func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, last blackbox.Seq, err error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), lowest(from), leavesPage)
 	var seq int64
 	var hash []byte
@@ -104,7 +108,7 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, la
 func (db *DB) Head(ctx context.Context) (store.Receipt, error) {
 	var seq int64
 	var hash []byte
-	err := db.pool.QueryRow(ctx, db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).Scan(&seq, &hash)
+	err := db.row(ctx, "SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1").Scan(&seq, &hash)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return store.Receipt{}, nil
 	} else if err != nil {
@@ -130,6 +134,8 @@ func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
 
 // Checkpoints implements store.Log.
 func (db *DB) Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in("SELECT size, note, frontier FROM @checkpoints ORDER BY size"))
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c blackbox.Checkpoint, err error) {
 		var size int64
@@ -162,16 +168,4 @@ func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
 		return fmt.Errorf("checkpoint %d: %w", c.Size, err)
 	}
 	return nil
-}
-
-// DropPayloads implements store.Log.
-func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error) {
-	var n int
-	err := db.pool.QueryRow(ctx, db.in(`WITH gone AS (
-			DELETE FROM @payloads WHERE seq IN (SELECT DISTINCT seq FROM @payloads WHERE seq < $1 ORDER BY seq LIMIT $2) RETURNING seq
-		) SELECT count(DISTINCT seq) FROM gone`), int64(below), max(limit, 0)).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("payloads: %w", db.clean(err))
-	}
-	return n, nil
 }

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite" // and the database/sql driver "sqlite"
+	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
 
 	"navra/internal/store"
 )
@@ -29,6 +29,9 @@ type Options struct {
 
 // busyTimeout is how long a process waits for another's write lock.
 const busyTimeout = 10 * time.Second
+
+// readers is how many connections read at once.
+const readers = 4
 
 // A DB is an open database. Its methods may be called concurrently.
 type DB struct {
@@ -67,7 +70,8 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if db.read, err = sql.Open("sqlite", dsn(abs, o, false)); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
 	}
-	db.read.SetMaxOpenConns(4)
+	db.read.SetMaxOpenConns(readers)
+	db.read.SetMaxIdleConns(readers)
 	if err := patiently(func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
 	}
@@ -120,7 +124,7 @@ func dsn(path string, o Options, immediate bool) string {
 		synchronous = "synchronous(FULL)"
 	}
 	for _, p := range []string{
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
 	} {
 		q.Add("_pragma", p)
 	}
@@ -229,10 +233,9 @@ func (db *DB) migrate(ctx context.Context, readOnly bool) error {
 // patiently tries f again while the file is locked: where several processes open a new file at once, the change to WAL does not wait
 // for its lock by itself.
 func patiently(f func() error) error {
-	const busy = 5 // SQLITE_BUSY; extended codes have it in their low byte
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
 		err := f()
-		if e := (*sqlite.Error)(nil); !errors.As(err, &e) || e.Code()&0xff != busy || time.Now().After(end) {
+		if codeOf(err) != codeBusy || time.Now().After(end) {
 			return err
 		}
 	}
@@ -247,17 +250,4 @@ func (db *DB) version(ctx context.Context, q queryer) (v int, err error) {
 		return 0, fmt.Errorf("it cannot be read as a database: %w", err)
 	}
 	return v, nil
-}
-
-// tx runs f in a write transaction: all of it or nothing is kept.
-func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := db.write.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer tx.Rollback() // after Commit it does nothing
-	if err := f(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
