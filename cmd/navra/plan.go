@@ -46,6 +46,7 @@ type running struct {
 	chokepoint *chokepoint.Chokepoint
 	store      database
 	guard      *guard
+	space      *space
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -62,21 +63,24 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
+	room := watchSpace(ctx, db, p.Blackbox.MaxBytes, log)
 	cp := chokepoint.New(chokepoint.Options{
-		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
+		Policy: pol, Filter: detectors, Store: store.Limited{Store: db, Limit: room.limit}, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version,
 	})
 	guard, err := watch(ctx, db, p, key, cp.Event, log)
 	if err != nil {
+		room.close()
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := cp.Started(ctx, guard.said...); err != nil {
+		room.close()
 		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
 	}
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard}, nil
+	return &running{gw, cp, db, guard, room}, nil
 }
 
 // close ends upstreams first and the store last.
@@ -84,6 +88,7 @@ func (r *running) close(ctx context.Context) error {
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
+	r.space.close()
 	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
 }
 
