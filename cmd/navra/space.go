@@ -24,9 +24,18 @@ type space struct {
 
 // watchSpace measures now, and from time to time until close.
 func watchSpace(ctx context.Context, db database, maxBytes int64, log *slog.Logger) *space {
-	s := &space{limit: store.NewLimit(maxBytes)}
+	s := &space{limit: store.NewLimit(maxBytes, func(why string, full bool, r store.Room) {
+		switch {
+		case full:
+			log.Error("the blackbox has "+why, "used", r.Used, "free", r.Free)
+		case why != "":
+			log.Warn("the blackbox has "+why, "used", r.Used, "free", r.Free)
+		default:
+			log.Info("the blackbox has enough space again", "used", r.Used, "free", r.Free)
+		}
+	})}
 	ctx, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	said := s.measure(ctx, db, "", log)
+	s.measure(ctx, db)
 	s.work.Go(func() {
 		tick := time.NewTicker(measureEvery)
 		defer tick.Stop()
@@ -35,34 +44,20 @@ func watchSpace(ctx context.Context, db database, maxBytes int64, log *slog.Logg
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				said = s.measure(ctx, db, said, log)
+				s.measure(ctx, db)
 			}
 		}
 	})
 	return s
 }
 
-// measure tells the log what is another than what was said, and returns what is said now. Where it cannot be measured, the store is in
-// trouble, which who commits is told.
-func (s *space) measure(ctx context.Context, db database, said string, log *slog.Logger) string {
+// measure takes how much room there is. Where that cannot be told, the store is in trouble, which who commits is told.
+func (s *space) measure(ctx context.Context, db database) {
 	ctx, stop := context.WithTimeout(ctx, measureTime)
 	defer stop()
-	room, err := db.Room(ctx)
-	if err != nil {
-		return said
+	if room, err := db.Room(ctx); err == nil {
+		s.limit.Measured(room)
 	}
-	s.limit.Measured(room)
-	why, full := s.limit.State()
-	switch {
-	case why == said:
-	case full:
-		log.Error("the blackbox has "+why, "used", room.Used, "free", room.Free)
-	case why != "":
-		log.Warn("the blackbox has "+why, "used", room.Used, "free", room.Free)
-	default:
-		log.Info("the blackbox has enough space again", "used", room.Used, "free", room.Free)
-	}
-	return why
 }
 
 // ready is what readiness asks: whether the store can be written, and whether the newest commit was.

@@ -62,7 +62,8 @@ func reserveOf(total int64) int64 { return min(total/reserveShare, maxReserve) }
 
 // A Limit keeps new calls out of a database that is nearly full. Its methods may be called concurrently.
 type Limit struct {
-	max int64 // bytes that the database may take up; 0: as many as there are
+	max     int64                               // bytes that the database may take up; 0: as many as there are
+	changed func(why string, full bool, r Room) // what State says is another than before
 
 	mu      sync.Mutex
 	room    Room // as measured; guarded by mu
@@ -70,16 +71,32 @@ type Limit struct {
 	written int64
 	failed  error // of the newest commit; guarded by mu
 	at      time.Time
+	said    string
 }
 
-// NewLimit returns a limit of so many bytes; 0: of the disk alone.
-func NewLimit(bytes int64) *Limit { return &Limit{max: bytes} }
+// NewLimit returns a limit of so many bytes; 0: of the disk alone. changed is called with what State says when it is another than before.
+func NewLimit(bytes int64, changed func(why string, full bool, r Room)) *Limit {
+	return &Limit{max: bytes, changed: changed}
+}
 
 // Measured takes how much room there is now.
 func (l *Limit) Measured(r Room) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.room, l.known, l.written = r, true, 0
+	l.mu.Unlock()
+	l.look()
+}
+
+// look tells where State says another thing than before.
+func (l *Limit) look() {
+	why, full := l.State()
+	l.mu.Lock()
+	before, room := l.said, l.room
+	l.said = why
+	l.mu.Unlock()
+	if why != before {
+		l.changed(why, full, room)
+	}
 }
 
 // State says whether room is low, or too low for new calls, and what of it; "" for enough.
@@ -157,6 +174,8 @@ func (l Limited) Commit(ctx context.Context, c Commit) (Receipt, error) {
 		return Receipt{}, err
 	}
 	r, err := l.Store.Commit(ctx, c)
-	l.Limit.note(c, err)
+	if l.Limit.note(c, err); err == nil {
+		l.Limit.look()
+	}
 	return r, err
 }

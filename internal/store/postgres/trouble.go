@@ -66,7 +66,7 @@ func reason(err error) string {
 		switch {
 		case e.Code == "53100":
 			return "the disk of the database server is full"
-		case e.Code == "25006":
+		case e.Code == "25006", e.Code == "0A000": // the second to BEGIN READ WRITE, by a standby
 			return "the database is read-only"
 		case e.Code == "55P03", e.Code == "40P01":
 			return "the database is locked by another process"

@@ -46,6 +46,9 @@ type groupConn struct {
 
 // writeGroup writes a group in one transaction. It runs on one goroutine at a time.
 func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err error) {
+	if err := db.there(); err != nil {
+		return nil, err
+	}
 	conn, err := db.write.Conn(context.Background())
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ type DB struct {
 	write *sql.DB // one connection: BEGIN IMMEDIATE
 	read  *sql.DB
 	now   func() time.Time
+	file  os.FileInfo // as it was opened
 
 	group   *store.Committer // nil where the file is read only
 	onGroup *groupConn       // of the committer's goroutine
@@ -74,6 +75,9 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	db.read.SetMaxIdleConns(readers)
 	if err := patiently(func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
+	}
+	if db.file, err = os.Stat(abs); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	if !o.ReadOnly {
 		db.group = store.NewCommitter(db.writeGroup)
@@ -131,6 +135,7 @@ func dsn(path string, o Options, immediate bool) string {
 	if o.ReadOnly {
 		q.Set("mode", "ro")
 	} else {
+		q.Set("mode", "rw") // prepareFile has made it: where it is moved away, no other is made in its place, which would take its write-ahead log
 		q.Add("_pragma", "journal_mode(WAL)")
 	}
 	if immediate {

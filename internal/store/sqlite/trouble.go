@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"os"
 
 	"modernc.org/sqlite"
 
@@ -69,8 +71,21 @@ func (db *DB) heard(err error) error {
 	return troubled(err)
 }
 
+// there returns an error where the file is not the one that was opened: what is written then is lost with it.
+func (db *DB) there() error {
+	if now, err := os.Stat(db.path); err != nil || !os.SameFile(now, db.file) {
+		return &store.Trouble{Why: "the database file was moved, removed or replaced", Err: fmt.Errorf("store %s is not the file that was opened: it was moved, removed or replaced", db.path)}
+	}
+	return nil
+}
+
 // tx runs f in a write transaction: all of it or nothing is kept.
 func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
+	if db.file != nil { // else it is being made
+		if err := db.there(); err != nil {
+			return err
+		}
+	}
 	conn, err := db.write.Conn(ctx)
 	if err != nil {
 		return db.heard(err)
