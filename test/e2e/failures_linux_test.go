@@ -42,7 +42,10 @@ var outages = []outage{
 // when the cause is gone navra goes on by itself, with nothing lost and nothing doubled.
 func TestBlackboxOutages(t *testing.T) {
 	for _, o := range outages {
-		t.Run(o.name, func(t *testing.T) { o.run(t) })
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
+			o.run(t)
+		})
 	}
 }
 

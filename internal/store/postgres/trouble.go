@@ -15,7 +15,7 @@ import (
 )
 
 // readTimeout bounds what is read beside a transaction: a server that went silent denies, and does not hang who waits.
-const readTimeout = 10 * time.Second
+const readTimeout = 5 * time.Second
 
 // A timedRow is a row whose query ends with its reading.
 type timedRow struct {
