@@ -78,11 +78,11 @@ func (db *DB) groupOn(c driver.Conn) (*groupConn, error) {
 	if db.onGroup != nil && db.onGroup.conn == c {
 		return db.onGroup, nil
 	}
-	db.onGroup.close()
 	g := &groupConn{conn: c}
 	for i, text := range groupStatements {
 		var err error
 		if g.stmts[i], err = c.Prepare(text); err != nil {
+			g.close()
 			return g, err
 		}
 	}
@@ -90,7 +90,8 @@ func (db *DB) groupOn(c driver.Conn) (*groupConn, error) {
 	return g, nil
 }
 
-// close lets go of the statements: a connection stays open until they are. What is wrong with it is known by then.
+// close lets go of the statements, before their connection is closed: it would stay half open, and may not be used any more. What is wrong
+// with it is known by then.
 func (g *groupConn) close() {
 	if g == nil {
 		return

@@ -42,7 +42,7 @@ type DB struct {
 	file  os.FileInfo // as it was opened
 
 	group   *store.Committer // nil where the file is read only
-	onGroup *groupConn       // of the committer's goroutine
+	onGroup *groupConn       // of who holds the connection that writes
 
 	committed func(store.Receipt) error // nil: nobody is told
 

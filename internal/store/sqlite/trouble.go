@@ -98,7 +98,7 @@ func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 }
 
 func within(ctx context.Context, conn *sql.Conn, f func(*sql.Tx) error) error {
-	tx, err := conn.BeginTx(ctx, nil)
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil) // else its end would have the connection closed, under the statements of groups
 	if err != nil {
 		return err
 	}
@@ -109,9 +109,13 @@ func within(ctx context.Context, conn *sql.Conn, f func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// drop has the pool close a connection. The statements of groups on it are the committer's, which notices that it is another.
+// drop has the pool close the connection that writes. Who holds it may touch the statements of groups on it.
 func (db *DB) drop(conn *sql.Conn) error {
-	if err := conn.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
+	if err := conn.Raw(func(any) error {
+		db.onGroup.close()
+		db.onGroup = nil
+		return driver.ErrBadConn
+	}); !errors.Is(err, driver.ErrBadConn) {
 		return err
 	}
 	return nil
