@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"navra/internal/auth"
+	"navra/internal/chokepoint"
 	"navra/internal/config"
 	"navra/internal/listener"
 	"navra/internal/transport/streamable"
@@ -25,6 +26,8 @@ const (
 	operatorConnections = 64
 	// farewell is how long connections may take to end once their answers are given.
 	farewell = time.Second
+	// reportTime is how long the recording of refused requests may wait for others' commits.
+	reportTime = 5 * time.Second
 )
 
 // A door is an address that is listened on.
@@ -115,13 +118,8 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 		ready(in.Addr().String())
 	}
 	front.run()
-	front.running.Go(func() {
-		front.refusals.Report(base, func(counts map[string]int64) {
-			if err := r.chokepoint.Refused(context.WithoutCancel(base), counts); err != nil {
-				log.Error("refused requests could not be recorded", "err", err)
-			}
-		})
-	})
+	reported := front.report(r.chokepoint, log)
+	defer reported() // once nobody is refused any more
 	select {
 	case err := <-front.failed:
 		stop()
@@ -131,6 +129,29 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 	front.drain(r, f.Listen.Drain, s)
 	stop() // streams that only listen
 	return front.end()
+}
+
+// report records what was refused, until the function that it returns is called: then for a last time.
+func (x *front) report(cp *chokepoint.Chokepoint, log *slog.Logger) (end func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() {
+		failing := false
+		x.refusals.Report(ctx, func(counts map[string]int64) error {
+			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), reportTime)
+			defer done()
+			err := cp.Refused(ctx, counts)
+			if err != nil && !failing {
+				log.Error("refused requests could not be recorded; they are counted until they can be", "err", err)
+			}
+			failing = err != nil
+			return err
+		})
+	})
+	return func() {
+		stop()
+		work.Wait()
+	}
 }
 
 func greet(s std, f *config.File, in, admin door) {
@@ -160,7 +181,8 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 			}
 			return checks
 		},
-		Store: func(ctx context.Context) error { return r.store.Keep(ctx, "readyz", []byte{}) },
+		Store: func(ctx context.Context) error { return r.space.ready(ctx, r.store) },
+		Space: r.space.limit.State,
 	})
 	var hosts []string
 	if name := f.Listen.PublicHost(); name != "" {

@@ -50,6 +50,7 @@ type running struct {
 	guard      *guard
 	spans      *telemetry.Exporter // nil for none
 	farewell   time.Duration       // for the last spans
+	space      *space
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -70,23 +71,26 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	room := watchSpace(ctx, db, p.Blackbox.MaxBytes, log)
 	cp := chokepoint.New(chokepoint.Options{
-		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
+		Policy: pol, Filter: detectors, Store: store.Limited{Store: db, Limit: room.limit}, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage,
 	})
 	guard, err := watch(ctx, db, p, key, cp.Event, log)
 	if err != nil {
 		spans.Close(ctx)
+		room.close()
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := cp.Started(ctx, guard.said...); err != nil {
 		spans.Close(ctx)
+		room.close()
 		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
 	}
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard, spans, p.Telemetry.farewell()}, nil
+	return &running{gw, cp, db, guard, spans, p.Telemetry.farewell(), room}, nil
 }
 
 // close ends upstreams first and the store last.
@@ -97,6 +101,7 @@ func (r *running) close(ctx context.Context) error {
 	defer stop()
 	sent := r.sendLast(ctx)
 	defer sent()
+	r.space.close()
 	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
 }
 

@@ -59,6 +59,7 @@ type Chokepoint struct {
 	observe func(policy.Stage, time.Duration, policy.Effect)
 	spans   func(Span)
 	baggage bool
+	toll    toll
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
 
 	mu    sync.Mutex
@@ -116,6 +117,7 @@ type Crossing struct {
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
 	settled  bool
+	event    bool // of this process, and no crossing
 	verdict  policy.Verdict
 	began    time.Time
 	trail    *trail // nil for none
@@ -151,19 +153,6 @@ func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
 			return p.unrecorded(x, err)
 		}
 	}
-}
-
-// unrecorded turns a failure to record into a denial; nil stays nil.
-func (p *Chokepoint) unrecorded(x *Crossing, err error) error {
-	if err == nil {
-		if p.observe != nil {
-			p.observe(policy.StageRecord, p.now().Sub(x.began), x.verdict.Effect)
-		}
-		return nil
-	}
-	p.log.Error("crossing could not be recorded, so it is denied", "method", x.entry.Method, "upstream", x.entry.Upstream, "err", err)
-	x.verdict = policy.Denied(policy.StageRecord, "it could not be recorded in the blackbox")
-	return err
 }
 
 // judge is the pipeline: one straight function, every step of which can deny alone. What varies (rules, detectors) varies inside a step.

@@ -1,9 +1,11 @@
 package chokepoint
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"navra/internal/blackbox"
 	"navra/internal/filter"
@@ -21,7 +23,7 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 	if x.seal == nil {
 		x.seal = p.payload(x)
 	}
-	c := store.Commit{Entry: p.entry(x), Scope: x.open.ID, IfScope: x.scope.Version, Raise: x.raise()}
+	c := store.Commit{Entry: p.entry(x), Scope: x.open.ID, IfScope: x.scope.Version, Raise: x.raise(), Reserve: owed(x.entry) || x.event}
 	if last {
 		c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) {
 			x.scope = s
@@ -32,6 +34,9 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 	receipt, err := p.store.Commit(ctx, c)
 	if err == nil {
 		x.entry.Seq = receipt.Seq
+		if !x.event {
+			p.caughtUp(ctx)
+		}
 	}
 	return err
 }
@@ -112,7 +117,7 @@ func (p *Chokepoint) payload(x *Crossing) *blackbox.Payload {
 
 // tell records an event that is no crossing: start, stop.
 func (p *Chokepoint) tell(ctx context.Context, reason string) error {
-	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Allowed(policy.StageMessage)}
+	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Allowed(policy.StageMessage), event: true}
 	x.verdict.Reason = reason
 	x.entry = blackbox.Entry{Kind: blackbox.Event, Principal: Navra}
 	return p.record(ctx, &x, false)
@@ -121,11 +126,13 @@ func (p *Chokepoint) tell(ctx context.Context, reason string) error {
 // Event records something that matters and is no crossing.
 func (p *Chokepoint) Event(ctx context.Context, text string) error { return p.tell(ctx, text) }
 
-// Refused records how many requests were refused before anybody was proven to send them, by address.
+// Refused records how many requests were refused before anybody was proven to send them, by address: those with the most singly, the rest
+// together.
 func (p *Chokepoint) Refused(ctx context.Context, counts map[string]int64) error {
 	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Denied(policy.StageMessage, "refused before authentication")}
 	x.entry = blackbox.Entry{Kind: blackbox.Event, Principal: Navra}
-	for _, from := range slices.Sorted(maps.Keys(counts)) {
+	most := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
+	for _, from := range most {
 		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: from, N: counts[from]})
 	}
 	return p.record(ctx, &x, false)

@@ -61,6 +61,7 @@ type File struct {
 type Blackbox struct {
 	Fsync        bool          // each group of entries is on the disk before anybody is answered
 	Keep         time.Duration // how long payloads stay; 0: for ever
+	MaxBytes     int64         // that the database may take up; 0: as many as the disk has
 	CheckpointTo string        // a file that the newest checkpoint is written to; "" for none
 }
 

@@ -32,6 +32,7 @@ func (r *reader) file(b []byte) *File {
 			r.fields(n, at, fields{
 				"durability":    func(n *yaml.Node, at string) { f.Blackbox.Fsync = r.word(n, at, "process", "fsync") == "fsync" },
 				"keep":          func(n *yaml.Node, at string) { f.Blackbox.Keep = r.days(n, at) },
+				"max_bytes":     func(n *yaml.Node, at string) { f.Blackbox.MaxBytes = r.bytes(n, at, minDatabase) },
 				"checkpoint_to": func(n *yaml.Node, at string) { f.Blackbox.CheckpointTo = r.path(n, at) },
 			})
 		},

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +21,8 @@ const (
 	maxDays     = 36_500
 	// Bounds on names.max: shorter leaves no room for a prefix and a hash, longer no model takes.
 	minName, maxName = 24, 64
+	// minDatabase is the least that a database may be bounded to, in bytes: its write-ahead log alone takes up 4 MiB.
+	minDatabase = 16 << 20
 )
 
 // A reader walks the document's nodes, so that each fault can be named with its line. Faults are gathered; what it returns counts only
@@ -171,6 +174,23 @@ func (r *reader) number(n *yaml.Node, at string, low, high int) int {
 		r.fault(n, at, "want a number from %d to %d", low, high)
 	}
 	return i
+}
+
+// bytes reads an amount, at least low: 1073741824, or 1GiB.
+func (r *reader) bytes(n *yaml.Node, at string, low int64) int64 {
+	s, ok := r.written(n, at)
+	number, unit := s, int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if rest, given := strings.CutSuffix(s, suffix); given {
+			number, unit = strings.TrimRight(rest, " "), int64(1)<<(10*(i+1))
+		}
+	}
+	i, err := strconv.ParseInt(number, 10, 64)
+	if ok && (err != nil || i < 0 || i > math.MaxInt64/unit || i*unit < low || strings.HasPrefix(number, "+")) {
+		r.fault(n, at, "%q is no number of bytes such as 1073741824 or 1GiB (at least %dMiB)", s, low>>20)
+		return 0
+	}
+	return i * unit
 }
 
 func (r *reader) duration(n *yaml.Node, at string) time.Duration {

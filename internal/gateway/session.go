@@ -180,10 +180,16 @@ func (g *Gateway) openSession(ctx context.Context, from *chokepoint.Peer) *mcp.R
 	if err != nil || time.Now().After(expires) {
 		return unknown
 	}
-	if ended, err := g.sessions.SessionEnded(ctx, nonce); err != nil || ended {
+	from.Version, from.Session = mcp.Version(version), nonce
+	ended, err := g.sessions.SessionEnded(ctx, nonce)
+	switch {
+	case err != nil: // not 404: a client would take that for the end of its session
+		return &mcp.Refused{Status: http.StatusServiceUnavailable, Err: jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the session cannot be looked up now; nothing was sent, try again later"}}
+	case ended:
+		from.Version, from.Session = "", ""
 		return unknown
 	}
-	from.Version, from.Session, from.Caps = mcp.Version(version), nonce, mcp.ParseCapabilities(caps)
+	from.Caps = mcp.ParseCapabilities(caps)
 	if head := from.In.Header.Get(mcp.HeaderVersion); head != "" && head != version {
 		return refuse(http.StatusBadRequest, "Bad Request: the MCP-Protocol-Version header names another version than the session's, "+version)
 	}

@@ -2,9 +2,11 @@ package listener
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"navra/internal/jsonrpc"
@@ -20,8 +22,10 @@ type Check struct {
 // ProbeOptions are the parts of the probes; all but Upstreams are required.
 type ProbeOptions struct {
 	Gate *Gate
-	// Store writes to the store.
-	Store  func(ctx context.Context) error
+	// Store writes to the store. Of its error only what a method Public() string gives is shown.
+	Store func(ctx context.Context) error
+	// Space says that room for entries is low, and whether it is too low for new calls; nil: nothing is to be told.
+	Space  func() (why string, full bool)
 	Logger *slog.Logger
 	// Upstreams tells of each upstream; nil: nothing is to be told.
 	Upstreams func() []Check
@@ -38,13 +42,15 @@ const (
 type Probes struct {
 	o ProbeOptions
 
-	turn  chan struct{} // taken by the one that asks the store; the others wait for its answer
-	asked time.Time     // guarded by turn
-	err   error         // guarded by turn
+	mu     sync.Mutex
+	asking bool          // guarded by mu
+	asked  time.Time     // when the last answer came; guarded by mu
+	answer chan struct{} // closed when the next one has come; guarded by mu
+	err    error         // guarded by mu
 }
 
 // NewProbes returns the probes.
-func NewProbes(o ProbeOptions) *Probes { return &Probes{o: o, turn: make(chan struct{}, 1)} }
+func NewProbes(o ProbeOptions) *Probes { return &Probes{o: o} }
 
 // Public returns the handler for everybody: of upstreams it tells how many are not ready, but not which.
 func (p *Probes) Public(next http.Handler) http.Handler { return p.serve(false, next) }
@@ -84,8 +90,15 @@ func reply(w http.ResponseWriter, status int, media, body string) {
 // ready returns the answer of /readyz.
 func (p *Probes) ready(ctx context.Context, names bool) (status int, body string) {
 	draining := p.o.Gate.Draining()
-	checks := []Check{{Name: "draining", OK: !draining, Why: "navra is shutting down"}, {Name: "store", OK: p.store(ctx), Why: "the store cannot be written"}}
+	failed := p.store(ctx)
+	checks := []Check{{Name: "draining", OK: !draining, Why: "navra is shutting down"}, {Name: "store", OK: failed == nil, Why: unwritable(failed)}}
 	own := len(checks)
+	if p.o.Space != nil {
+		why, full := p.o.Space()
+		if checks = append(checks, Check{Name: "space", OK: why == "", Why: why}); full {
+			own++
+		}
+	}
 	if p.o.Upstreams != nil {
 		ups := p.o.Upstreams()
 		if !names {
@@ -127,21 +140,67 @@ func summed(all []Check) []Check {
 	return []Check{{Name: "upstreams", OK: bad == 0, Why: strconv.Itoa(bad) + " of " + strconv.Itoa(len(all)) + " are not ready"}}
 }
 
-// store reports whether the store can be written, as of a second ago at most.
-func (p *Probes) store(ctx context.Context) bool {
-	p.turn <- struct{}{} // no longer than checkTime: the next finds an answer that is fresh
-	defer func() { <-p.turn }()
-	if time.Since(p.asked) >= checkEvery {
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // the answer is not for this client alone
-		defer stop()
-		err := p.o.Store(ctx)
-		switch {
-		case err != nil && p.err == nil:
-			p.o.Logger.WarnContext(ctx, "store cannot be written", slog.Any("err", err))
-		case err == nil && p.err != nil:
-			p.o.Logger.InfoContext(ctx, "store can be written again")
-		}
-		p.err, p.asked = err, time.Now()
+// unwritable says why the store cannot be written, to anybody.
+func unwritable(err error) string {
+	const text = "the store cannot be written"
+	var known interface{ Public() string }
+	switch {
+	case errors.As(err, &known):
+		return text + ": " + known.Public()
+	case errors.Is(err, context.DeadlineExceeded):
+		return text + ": it does not answer in time"
 	}
-	return p.err == nil
+	return text
+}
+
+// store returns why the store cannot be written, as of a second ago at most. A store that does not answer keeps nobody waiting for
+// longer than checkTime: one question is under way at a time, and the others hear that it is.
+func (p *Probes) store(ctx context.Context) error {
+	p.mu.Lock()
+	if !p.asking && time.Since(p.asked) < checkEvery {
+		defer p.mu.Unlock()
+		return p.err
+	}
+	if !p.asking {
+		p.asking, p.answer = true, make(chan struct{})
+		go p.ask(context.WithoutCancel(ctx), p.answer) // it ends with its answer
+	}
+	answer := p.answer
+	p.mu.Unlock()
+	timer := time.NewTimer(checkTime)
+	defer timer.Stop()
+	select {
+	case <-answer:
+	case <-timer.C:
+		p.heard(context.DeadlineExceeded)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// ask asks the store. The answer is not for one client alone.
+func (p *Probes) ask(ctx context.Context, answer chan struct{}) {
+	ctx, stop := context.WithTimeout(ctx, checkTime)
+	defer stop()
+	err := p.o.Store(ctx)
+	p.heard(err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking, p.asked = false, time.Now()
+	close(answer)
+}
+
+// heard takes an answer, and tells the log where it is another than before.
+func (p *Probes) heard(err error) {
+	p.mu.Lock()
+	before := p.err
+	p.err = err
+	p.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		p.o.Logger.Warn("store cannot be written", slog.Any("err", err))
+	case err == nil && before != nil:
+		p.o.Logger.Info("store can be written again")
+	}
 }

@@ -10,6 +10,8 @@ import (
 // maxSources bounds how many addresses are counted singly between two reports; the rest are counted together.
 const maxSources = 1000
 
+const others = "others"
+
 // Refusals counts requests that were refused before anybody was proven to send them, by address. The zero Refusals is ready. Its methods
 // may be called concurrently.
 type Refusals struct {
@@ -28,16 +30,18 @@ func (r *Refusals) Count(next http.Handler) http.Handler {
 	})
 }
 
-func (r *Refusals) add(from string) {
+func (r *Refusals) add(from string) { r.addMany(from, 1) }
+
+func (r *Refusals) addMany(from string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts == nil {
 		r.counts = map[string]int64{}
 	}
-	if _, known := r.counts[from]; !known && len(r.counts) >= maxSources {
-		from = "others"
+	if _, known := r.counts[from]; !known && len(r.counts) >= maxSources && from != others {
+		from = others
 	}
-	r.counts[from]++
+	r.counts[from] += n
 }
 
 // take returns what was counted since the last time; nil for nothing.
@@ -49,8 +53,16 @@ func (r *Refusals) take() map[string]int64 {
 	return c
 }
 
-// Report calls tell with what was counted, at most once a second, until ctx ends, and then once more if there is something.
-func (r *Refusals) Report(ctx context.Context, tell func(counts map[string]int64)) {
+// putBack counts again what could not be told.
+func (r *Refusals) putBack(counts map[string]int64) {
+	for from, n := range counts {
+		r.addMany(from, n)
+	}
+}
+
+// Report calls tell with what was counted, at most once a second, until ctx ends, and then once more if there is something. What could not
+// be told is told with the next.
+func (r *Refusals) Report(ctx context.Context, tell func(counts map[string]int64) error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -58,8 +70,8 @@ func (r *Refusals) Report(ctx context.Context, tell func(counts map[string]int64
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		if c := r.take(); c != nil {
-			tell(c)
+		if c := r.take(); c != nil && tell(c) != nil {
+			r.putBack(c)
 		}
 		if ctx.Err() != nil {
 			return

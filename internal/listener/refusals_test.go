@@ -30,7 +30,7 @@ func TestRefusalsAreSummed(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			r.Report(ctx, func(c map[string]int64) { reports = append(reports, c) })
+			r.Report(ctx, func(c map[string]int64) error { reports = append(reports, c); return nil })
 		}()
 		for range 3 {
 			ask("192.0.2.1", 401)

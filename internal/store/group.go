@@ -251,6 +251,7 @@ func (c *Committer) group(all []*waiting) {
 	for i, w := range all {
 		commits[i] = w.commit
 	}
+	began := time.Now()
 	results, err := c.write(commits)
 	for i, w := range all {
 		if err != nil {
@@ -258,6 +259,25 @@ func (c *Committer) group(all []*waiting) {
 			continue
 		}
 		w.done <- results[i]
+	}
+	if err != nil && time.Since(began) >= slow {
+		c.refuse(err)
+	}
+}
+
+// slow is how long a group may take to fail before those who wait behind it fail too: else each would wait as long once more, one group after the other.
+const slow = time.Second
+
+func (c *Committer) refuse(err error) {
+	for {
+		select {
+		case w := <-c.queue:
+			if w.take() {
+				w.done <- Result{Err: err}
+			}
+		default:
+			return
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ type Commit struct {
 	IfScope scope.Version
 	Raise   ifc.Label // joined into the scope's label; the version grows if that changes it. ifc.Bottom() raises nothing
 
+	Reserve bool // it may use the room that is kept back: what belongs to a call that was let through, or to this process
+
 	// Judge, where not nil, takes the place of Entry, IfScope and Raise: it is called inside the transaction with the scope as it stands then.
 	Judge func(scope.Scope) (blackbox.Entry, ifc.Label)
 }
@@ -88,6 +90,10 @@ type Log interface {
 	// Strays returns payloads that name an entry which is not there: limit at most, the smallest number first. Nobody but an intruder makes some.
 	Strays(ctx context.Context, limit int) ([]Stray, error)
 
+	// Room tells how much room there is.
+	Room(ctx context.Context) (Room, error)
+	// Turn takes the turn of a name, and reports whether it did: nobody, in any process, has taken it for that long.
+	Turn(ctx context.Context, name string, every time.Duration) (bool, error)
 	// DropPayloads removes payloads and their salts of entries below a number, of limit entries at most, oldest first, and reports of how many.
 	DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error)
 }

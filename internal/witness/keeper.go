@@ -72,7 +72,7 @@ const look = 2 * time.Second
 func (k *Keeper) run(ctx context.Context) {
 	tick := time.NewTicker(min(look, k.o.Interval))
 	defer tick.Stop()
-	made := time.Now()
+	made, failing := time.Now(), false
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,9 +84,10 @@ func (k *Keeper) run(ctx context.Context) {
 			err = k.Checkpoint(ctx)
 			made = time.Now()
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !failing { // once an outage
 			k.o.Logger.Warn("no checkpoint of the blackbox could be made", "err", err)
 		}
+		failing = err != nil
 	}
 }
 

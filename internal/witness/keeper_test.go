@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,5 +82,50 @@ func TestKeeperGoesOn(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(to), ".checkpoint*")); len(left) > 0 {
 		t.Errorf("left behind: %s", strings.Join(left, " "))
+	}
+}
+
+// TestRetentionIsOnesAlone has four keepers on one log, as four processes: one removes what is old, and records it once.
+func TestRetentionIsOnesAlone(t *testing.T) {
+	l := newLog(t, vaults["SQLite"](t), seal.New())
+	began := time.Now().Add(-1000 * time.Hour)
+	var told []string
+	var mu sync.Mutex
+	gone := make(chan struct{}, 4)
+	tell := func(_ context.Context, text string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, text)
+		gone <- struct{}{}
+		return nil
+	}
+	l.with(t, func(db database) {
+		for range 2 * retainBatch {
+			e := blackbox.Entry{Kind: blackbox.Request, Time: began, Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte("w"), []byte("s"))}}
+			if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var keepers []*Keeper
+		for range 4 {
+			keepers = append(keepers, Keep(Options{Log: db, Signer: l.signer, Logger: slog.New(slog.DiscardHandler), Keep: 999 * time.Hour, Tell: tell, Interval: time.Hour}))
+		}
+		<-gone
+		for _, k := range keepers {
+			if err := k.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		for row, err := range db.Rows(t.Context(), entries+1) {
+			if err != nil || len(row.Payloads) > 0 {
+				t.Fatalf("entry %d has %d payloads, %v", row.Seq, len(row.Payloads), err)
+			}
+		}
+	})
+	if f := l.verify(t, needsDatabase); !f.OK() {
+		t.Errorf("verify: %+v", f)
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "entries were removed, which are older than 999h") {
+		t.Errorf("told: %q", told)
 	}
 }

@@ -14,27 +14,46 @@ import (
 
 const (
 	retainEvery = time.Hour
-	retainBatch = 1000 // entries of one transaction: others commit in between
+	retainAgain = time.Minute // after it did not work
+	retainBatch = 250         // entries of one transaction: others commit in between
+	retainTurn  = "retention"
 )
 
-// retain removes payloads that are older than the operator keeps them.
+// retain removes payloads that are older than the operator keeps them: once an hour, and of all processes that keep one log one alone.
 func (k *Keeper) retain(ctx context.Context) {
-	tick := time.NewTicker(retainEvery)
-	defer tick.Stop()
-	for {
-		n, err := Retain(ctx, k.o.Log, time.Now().Add(-k.o.Keep))
-		if n > 0 {
-			err = errors.Join(err, k.o.Tell(ctx, fmt.Sprintf("retention: payloads of %d entries were removed, which are older than %s", n, k.o.Keep)))
+	for mine := false; ; {
+		next := retainEvery
+		err := error(nil)
+		if !mine {
+			mine, err = k.o.Log.Turn(ctx, retainTurn, retainEvery-retainAgain)
+		}
+		if mine && err == nil {
+			err = k.retainNow(ctx)
+			mine = err != nil // to be gone on with
 		}
 		if err != nil && ctx.Err() == nil {
-			k.o.Logger.Warn("old payloads could not all be removed from the blackbox", "err", err)
+			k.o.Logger.Warn("old payloads could not all be removed from the blackbox; it is tried again", "err", err)
+			next = retainAgain
 		}
+		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 	}
+}
+
+// retainNow removes and records what it has removed, also where it comes to no end.
+func (k *Keeper) retainNow(ctx context.Context) error {
+	n, err := Retain(ctx, k.o.Log, time.Now().Add(-k.o.Keep))
+	if n == 0 {
+		return err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer stop()
+	return errors.Join(err, k.o.Tell(ctx, fmt.Sprintf("retention: payloads of %d entries were removed, which are older than %s", n, k.o.Keep)))
 }
 
 // Retain removes the payloads of entries before a time, and reports of how many. Entries, and so hashes and proofs, stay.
@@ -46,6 +65,9 @@ func Retain(ctx context.Context, log store.Log, before time.Time) (n int, err er
 	for {
 		dropped, err := log.DropPayloads(ctx, below, retainBatch)
 		if n += dropped; err != nil || dropped < retainBatch {
+			return n, err
+		}
+		if _, err := log.Turn(ctx, retainTurn, 0); err != nil { // it lasts: nobody else begins
 			return n, err
 		}
 	}

@@ -66,6 +66,22 @@ func (s *Server) URL() string { return "postgres://postgres@/postgres?host=" + s
 func (s *Server) Kill() error    { return s.ctl("stop", "-m", "immediate") }
 func (s *Server) Restart() error { return s.ctl("start") }
 
+// Freeze makes the server a standby, which refuses to write, with a restart; Thaw undoes it while it runs.
+func (s *Server) Freeze() error {
+	if err := s.ctl("stop", "-m", "fast"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644); err != nil {
+		return err
+	}
+	return s.Restart()
+}
+
+func (s *Server) Thaw() error { return s.ctl("promote") }
+
+// Socket is the path of the Unix socket that it listens on.
+func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+
 // ctl runs pg_ctl and waits until what it was told is done.
 func (s *Server) ctl(args ...string) error {
 	return s.run("pg_ctl", append([]string{"-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-w", "-t", "60"}, args...)...)

@@ -54,6 +54,8 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 // rows reads entries and payloads with one statement, so that they belong together. Where somebody dropped the primary keys, the rows of a number
 // that is there twice are told apart, and a page ends with all rows of its last number.
 func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.n, e.seq, e.body, e.hash, p.seq IS NOT NULL, p.name, p.stored, p.stored_salt, p.whole_salt
 		FROM (
 			SELECT row_number() OVER (ORDER BY seq) AS n, seq, body, hash FROM @entries
@@ -94,6 +96,8 @@ func lowest(from blackbox.Seq) int64 {
 }
 
 func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, last blackbox.Seq, err error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), lowest(from), leavesPage)
 	var seq int64
 	var hash []byte
@@ -110,6 +114,8 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, la
 
 // Head implements store.Log.
 func (db *DB) Head(ctx context.Context) (store.Receipt, error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	r, err := db.headOf(ctx, db.pool)
 	if err != nil {
 		return r, fmt.Errorf("head: %w", db.clean(err))
@@ -145,6 +151,8 @@ func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
 
 // Checkpoints implements store.Log.
 func (db *DB) Checkpoints(ctx context.Context) ([]blackbox.Checkpoint, error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in("SELECT size, note, frontier FROM @checkpoints ORDER BY size"))
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c blackbox.Checkpoint, err error) {
 		var size int64
@@ -185,16 +193,4 @@ func (db *DB) Strays(ctx context.Context, limit int) ([]store.Stray, error) {
 		return nil, fmt.Errorf("payloads: %w", db.clean(err))
 	}
 	return out, nil
-}
-
-// DropPayloads implements store.Log.
-func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (int, error) {
-	var n int
-	err := db.pool.QueryRow(ctx, db.in(`WITH gone AS (
-			DELETE FROM @payloads WHERE seq IN (SELECT DISTINCT seq FROM @payloads WHERE seq < $1 ORDER BY seq LIMIT $2) RETURNING seq
-		) SELECT count(DISTINCT seq) FROM gone`), int64(below), max(limit, 0)).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("payloads: %w", db.clean(err))
-	}
-	return n, nil
 }

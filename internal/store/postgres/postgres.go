@@ -164,11 +164,13 @@ func (db *DB) tx(ctx context.Context, key int64, f func(pgx.Tx) error) error {
 	if db.readOnly {
 		return errReadOnly
 	}
+	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
+	defer cancel()
 	tx, err := db.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
 		return db.clean(err)
 	}
-	defer tx.Rollback(ctx) // after Commit it does nothing
+	defer tx.Rollback(ctx) // after Commit it does nothing; a connection that cannot is closed
 	if _, err := tx.Exec(ctx, settings); err != nil {
 		return db.clean(err)
 	}
@@ -181,29 +183,6 @@ func (db *DB) tx(ctx context.Context, key int64, f func(pgx.Tx) error) error {
 		return db.clean(err)
 	}
 	return db.clean(tx.Commit(ctx))
-}
-
-// A failure is an error of the driver as text: the driver's own hold the configuration, password included.
-type failure struct {
-	text string
-	kind error // what callers ask for, or nil
-}
-
-func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.kind }
-
-func (db *DB) clean(err error) error {
-	if err == nil {
-		return nil
-	}
-	f := &failure{text: db.secrets.Replace(err.Error())}
-	for _, kind := range []error{context.Canceled, context.DeadlineExceeded, store.ErrNotFound, store.ErrStale, errReadOnly, errClosed} {
-		if errors.Is(err, kind) {
-			f.kind = kind
-			break
-		}
-	}
-	return f
 }
 
 // hide replaces a password in each form that a URL may have it in.

@@ -19,7 +19,9 @@ func (db *DB) Scope(ctx context.Context, o scope.Opening) (scope.Scope, error) {
 		return scope.Scope{}, errors.New("scope without an id")
 	}
 	oldest := db.now().Add(-scope.IdleLimit).UnixMicro()
-	s, ok, err := db.alive(ctx, db.pool, o, oldest)
+	reading, end := context.WithTimeout(ctx, readTimeout)
+	s, ok, err := db.alive(reading, db.pool, o, oldest)
+	end()
 	if err == nil && !ok {
 		err = db.tx(ctx, db.head(), func(tx pgx.Tx) error {
 			if s, ok, err = db.alive(ctx, tx, o, oldest); err != nil || ok {
@@ -92,6 +94,8 @@ func (db *DB) inherited(ctx context.Context, tx pgx.Tx, o scope.Opening, oldest 
 
 // Placeholders implements store.Store.
 func (db *DB) Placeholders(ctx context.Context, id scope.ID) ([]scope.Placeholder, error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in("SELECT kind, n, principal, tag, box, objects FROM @placeholders WHERE scope = $1 ORDER BY kind, n"), string(id))
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p scope.Placeholder, err error) {
 		var tag []byte

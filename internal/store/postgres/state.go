@@ -23,7 +23,7 @@ func (db *DB) exec(ctx context.Context, statement string, args ...any) (n int64,
 
 // Kept implements store.Store.
 func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
-	err = db.pool.QueryRow(ctx, db.in("SELECT value FROM @kept WHERE key = $1"), key).Scan(&value)
+	err = db.row(ctx, "SELECT value FROM @kept WHERE key = $1", key).Scan(&value)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, store.ErrNotFound
 	}
@@ -49,7 +49,7 @@ func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) e
 
 // SessionEnded implements store.Store.
 func (db *DB) SessionEnded(ctx context.Context, nonce string) (ended bool, err error) {
-	err = db.pool.QueryRow(ctx, db.in("SELECT EXISTS (SELECT 1 FROM @sessions_ended WHERE nonce = $1)"), nonce).Scan(&ended)
+	err = db.row(ctx, "SELECT EXISTS (SELECT 1 FROM @sessions_ended WHERE nonce = $1)", nonce).Scan(&ended)
 	return ended, db.clean(err)
 }
 
@@ -89,7 +89,7 @@ func (db *DB) AddToken(ctx context.Context, t auth.Token) error {
 
 // TokenByHash implements store.Store.
 func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error) {
-	t, err := scanToken(db.pool.QueryRow(ctx, db.in(tokenColumns+" WHERE hash = $1"), hash[:]))
+	t, err := scanToken(db.row(ctx, tokenColumns+" WHERE hash = $1", hash[:]))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return auth.Token{}, store.ErrNotFound
 	}
@@ -98,6 +98,8 @@ func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error
 
 // Tokens implements store.Store; the oldest first.
 func (db *DB) Tokens(ctx context.Context) ([]auth.Token, error) {
+	ctx, end := context.WithTimeout(ctx, readTimeout)
+	defer end()
 	rows, _ := db.pool.Query(ctx, db.in(tokenColumns+" ORDER BY created, id")) // its error is CollectRows' too
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (auth.Token, error) { return scanToken(row) })
 	return out, db.clean(err)

@@ -72,9 +72,10 @@ func (db *DB) Scope(ctx context.Context, o scope.Opening) (scope.Scope, error) {
 func (db *DB) scope(ctx context.Context, id scope.ID) (store.Used, error) {
 	q, err := db.prepared(ctx, scopeQuery)
 	if err != nil {
-		return store.Used{}, err
+		return store.Used{}, db.heard(err)
 	}
-	return scanScope(id, q.QueryRowContext(ctx, id))
+	u, err := scanScope(id, q.QueryRowContext(ctx, id))
+	return u, db.heard(err)
 }
 
 // begin makes a scope, or starts one that has ended anew: under a version that it never had.
@@ -126,11 +127,11 @@ func inherited(ctx context.Context, tx *sql.Tx, o scope.Opening, oldest int64) (
 func (db *DB) Placeholders(ctx context.Context, id scope.ID) ([]scope.Placeholder, error) {
 	q, err := db.prepared(ctx, "SELECT kind, n, principal, tag, box, objects FROM placeholders WHERE scope = ? ORDER BY kind, n")
 	if err != nil {
-		return nil, fmt.Errorf("placeholders: %w", err)
+		return nil, fmt.Errorf("placeholders: %w", db.heard(err))
 	}
 	rows, err := q.QueryContext(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("placeholders: %w", err)
+		return nil, fmt.Errorf("placeholders: %w", db.heard(err))
 	}
 	defer rows.Close()
 	var out []scope.Placeholder
@@ -147,5 +148,5 @@ func (db *DB) Placeholders(ctx context.Context, id scope.ID) ([]scope.Placeholde
 		}
 		out = append(out, p)
 	}
-	return out, rows.Err()
+	return out, db.heard(rows.Err())
 }

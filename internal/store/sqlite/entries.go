@@ -154,13 +154,13 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row
 func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
 	q, err := db.prepared(ctx, groupStatements[head])
 	if err != nil {
-		return r, err
+		return r, db.heard(err)
 	}
 	var hash []byte
 	if err := q.QueryRowContext(ctx).Scan(&r.Seq, &hash); errors.Is(err, sql.ErrNoRows) {
 		return store.Receipt{}, nil
 	} else if err != nil {
-		return r, err
+		return r, db.heard(err)
 	}
 	copy(r.Hash[:], hash)
 	return r, nil
@@ -213,17 +213,3 @@ func (db *DB) AddCheckpoint(ctx context.Context, c blackbox.Checkpoint) error {
 
 // Strays implements store.Log. Payloads lie in the row of their entry: there are none.
 func (db *DB) Strays(context.Context, int) ([]store.Stray, error) { return nil, nil }
-
-// DropPayloads implements store.Log.
-func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (n int, err error) {
-	err = db.tx(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, "UPDATE entries SET payloads = NULL WHERE seq IN (SELECT seq FROM entries WHERE seq < ? AND payloads IS NOT NULL ORDER BY seq LIMIT ?)", below, limit)
-		if err != nil {
-			return err
-		}
-		dropped, err := r.RowsAffected()
-		n = int(dropped)
-		return err
-	})
-	return n, err
-}

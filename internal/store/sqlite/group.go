@@ -46,19 +46,30 @@ type groupConn struct {
 
 // writeGroup writes a group in one transaction. It runs on one goroutine at a time.
 func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err error) {
+	if err := db.there(); err != nil {
+		return nil, err
+	}
 	conn, err := db.write.Conn(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
+	defer conn.Close() // what is wrong with it is known by then
+	var failed error
 	err = conn.Raw(func(dc any) error {
 		g, err := db.groupOn(dc.(driver.Conn))
-		if err != nil {
-			return err
+		if err == nil {
+			results, err = g.write(commits, db)
 		}
-		results, err = g.write(commits, db)
+		if failed = err; stale(err) {
+			g.close()
+			db.onGroup = nil
+			return driver.ErrBadConn // so that it is closed
+		}
 		return err
 	})
+	if failed != nil {
+		return nil, db.heard(failed)
+	}
 	return results, err
 }
 
@@ -71,11 +82,26 @@ func (db *DB) groupOn(c driver.Conn) (*groupConn, error) {
 	for i, text := range groupStatements {
 		var err error
 		if g.stmts[i], err = c.Prepare(text); err != nil {
-			return nil, err
+			g.close()
+			return g, err
 		}
 	}
 	db.onGroup = g
 	return g, nil
+}
+
+// close lets go of the statements, before their connection is closed: it would stay half open, and may not be used any more. What is wrong
+// with it is known by then.
+func (g *groupConn) close() {
+	if g == nil {
+		return
+	}
+	for i, s := range g.stmts {
+		if s != nil {
+			_ = s.Close()
+			g.stmts[i] = nil
+		}
+	}
 }
 
 func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err error) {

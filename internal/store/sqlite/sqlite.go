@@ -30,15 +30,19 @@ type Options struct {
 // busyTimeout is how long a process waits for another's write lock.
 const busyTimeout = 10 * time.Second
 
+// readers is how many connections read at once.
+const readers = 4
+
 // A DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	path  string
 	write *sql.DB // one connection: BEGIN IMMEDIATE
 	read  *sql.DB
 	now   func() time.Time
+	file  os.FileInfo // as it was opened
 
 	group   *store.Committer // nil where the file is read only
-	onGroup *groupConn       // of the committer's goroutine
+	onGroup *groupConn       // of who holds the connection that writes
 
 	committed func(store.Receipt) error // nil: nobody is told
 
@@ -67,9 +71,13 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if db.read, err = sql.Open("sqlite", dsn(abs, o, false)); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.write.Close())
 	}
-	db.read.SetMaxOpenConns(4)
+	db.read.SetMaxOpenConns(readers)
+	db.read.SetMaxIdleConns(readers)
 	if err := db.patiently(ctx, func() error { return db.migrate(ctx, o.ReadOnly) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), db.Close())
+	}
+	if db.file, err = os.Stat(abs); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	if !o.ReadOnly {
 		db.group = store.NewCommitter(db.writeGroup)
@@ -120,13 +128,14 @@ func dsn(path string, o Options, immediate bool) string {
 		synchronous = "synchronous(FULL)"
 	}
 	for _, p := range []string{
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
 	} {
 		q.Add("_pragma", p)
 	}
 	if o.ReadOnly {
 		q.Set("mode", "ro")
 	} else {
+		q.Set("mode", "rw") // prepareFile has made it: where it is moved away, no other is made in its place, which would take its write-ahead log
 		q.Add("_pragma", "journal_mode(WAL)")
 	}
 	if immediate {
@@ -141,17 +150,4 @@ func (db *DB) Close() error {
 		db.group.Close()
 	}
 	return errors.Join(db.write.Close(), db.read.Close())
-}
-
-// tx runs f in a write transaction: all of it or nothing is kept.
-func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := db.write.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer tx.Rollback() // after Commit it does nothing
-	if err := f(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }

@@ -68,7 +68,7 @@ func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, store.ErrNotFound
 	}
-	return value, err
+	return value, db.heard(err)
 }
 
 // Keep implements store.Store.
@@ -94,10 +94,10 @@ func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) e
 func (db *DB) SessionEnded(ctx context.Context, nonce string) (ended bool, err error) {
 	q, err := db.prepared(ctx, "SELECT EXISTS (SELECT 1 FROM sessions_ended WHERE nonce = ?)")
 	if err != nil {
-		return false, err
+		return false, db.heard(err)
 	}
 	err = q.QueryRowContext(ctx, nonce).Scan(&ended)
-	return ended, err
+	return ended, db.heard(err)
 }
 
 const tokenColumns = "SELECT id, hash, principal, created, expires, revoked FROM tokens"
@@ -140,13 +140,13 @@ func (db *DB) AddToken(ctx context.Context, t auth.Token) error {
 func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error) {
 	q, err := db.prepared(ctx, tokenColumns+" WHERE hash = ?")
 	if err != nil {
-		return auth.Token{}, err
+		return auth.Token{}, db.heard(err)
 	}
 	t, err := scanToken(q.QueryRowContext(ctx, hash[:]).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return auth.Token{}, store.ErrNotFound
 	}
-	return t, err
+	return t, db.heard(err)
 }
 
 // Tokens implements store.Store; the oldest first.

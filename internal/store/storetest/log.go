@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -71,6 +74,11 @@ func RunLog(t *testing.T, open func(t *testing.T, dir string, clock *Clock) Log)
 	})
 	t.Run("checkpoints", func(t *testing.T) { checkpoints(t, fresh(t)) })
 	t.Run("payloads go, hashes stay", func(t *testing.T) { drop(t, fresh(t)) })
+	t.Run("a turn is one's alone", func(t *testing.T) {
+		clock := NewClock()
+		turns(t, open(t, t.TempDir(), clock), clock)
+	})
+	t.Run("room", func(t *testing.T) { room(t, fresh(t)) })
 }
 
 // fill commits n entries with a payload each, from several goroutines.
@@ -140,6 +148,65 @@ func order(t *testing.T, s Log) {
 	}
 	if rep, err := s.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != n {
 		t.Errorf("Verify = %+v, %v, want %d good entries", rep, err, n)
+	}
+}
+
+func turns(t *testing.T, s Log, clock *Clock) {
+	for i, step := range []struct {
+		on   time.Duration
+		name string
+		want int
+	}{{0, "a", 1}, {0, "b", 1}, {59 * time.Minute, "a", 0}, {time.Minute, "a", 1}, {-3 * time.Hour, "a", 1}, {time.Minute, "a", 0}} {
+		clock.Turn(step.on)
+		var wg sync.WaitGroup
+		var took atomic.Int64
+		for range 8 {
+			wg.Go(func() {
+				mine, err := s.Turn(t.Context(), step.name, time.Hour)
+				if err != nil {
+					t.Error(err)
+				} else if mine {
+					took.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := took.Load(); n != int64(step.want) {
+			t.Errorf("step %d: %d took the turn, want %d", i, n, step.want)
+		}
+	}
+}
+
+// room grows with what is committed, and less of it is used when payloads are dropped.
+func room(t *testing.T, s Log) {
+	used := func() int64 {
+		t.Helper()
+		r, err := s.Room(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Used
+	}
+	before := used()
+	big := make([]byte, 4000)
+	for i := range big {
+		big[i] = byte(rand.IntN(256)) // nothing is to be gained by compressing it
+	}
+	for range 1000 {
+		c := store.Commit{Raise: ifc.Bottom(), Entry: blackbox.Entry{Kind: blackbox.Request, Payloads: []blackbox.Payload{blackbox.NewPayload("result", nil, big)}}}
+		if _, err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := used()
+	if full-before < 1000*4000 {
+		t.Errorf("%d bytes are used after 1000 payloads of 4000, before it were %d", full, before)
+	}
+	if _, err := s.DropPayloads(t.Context(), 1<<40, 2000); err != nil {
+		t.Fatal(err)
+	}
+	if now := used(); full-now < 1000*3000 {
+		t.Errorf("%d bytes are used when the payloads are dropped, before it were %d", now, full)
 	}
 }
 

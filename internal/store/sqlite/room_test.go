@@ -1,0 +1,66 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"navra/internal/blackbox"
+	"navra/internal/ifc"
+	"navra/internal/store"
+	"navra/internal/store/sqlite"
+)
+
+// TestDroppedRoomIsUsedAgain: of small payloads too, which share their pages with bodies. A log whose payloads are dropped as it grows
+// takes up little more than its bodies.
+func TestDroppedRoomIsUsedAgain(t *testing.T) {
+	const n, body, payload = 3000, 900, 1500
+	db := open(t, filepath.Join(t.TempDir(), "navra.db"))
+	grow := func() store.Room {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for range n / 50 {
+					e := blackbox.Entry{Kind: blackbox.Request, Reason: string(bytes.Repeat([]byte("r"), body-600)), Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", nil, make([]byte, payload))}}
+					if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		r, err := db.Room(t.Context())
+		if err != nil || r.Used <= 0 || r.Disk <= r.Free || r.Free <= 0 {
+			t.Fatalf("Room = %+v, %v", r, err)
+		}
+		return r
+	}
+	first := grow()
+	dropAll(t, db)
+	bare, err := db.Room(t.Context())
+	if err != nil || bare.Used > first.Used-n*payload/2 {
+		t.Errorf("%d bytes are used after %d, %v: want that payloads of %d bytes are free", bare.Used, first.Used, err, n*payload)
+	}
+	second := grow()
+	if grown := second.Used - first.Used; grown > n*2000 { // a body with its hash takes up 1700
+		t.Errorf("%d bytes more for another %d entries, want that what was free is used", grown, n)
+	}
+	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 2*n {
+		t.Errorf("Verify = %+v, %v", rep, err)
+	}
+}
+
+func dropAll(t *testing.T, db *sqlite.DB) {
+	t.Helper()
+	for {
+		n, err := db.DropPayloads(t.Context(), 1<<40, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < 1000 {
+			return
+		}
+	}
+}

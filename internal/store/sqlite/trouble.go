@@ -1,0 +1,122 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+
+	"modernc.org/sqlite"
+
+	"navra/internal/store"
+)
+
+// Primary result codes of SQLite; extended ones have them in their low byte.
+const (
+	codePerm     = 3
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeIO       = 10
+	codeCorrupt  = 11
+	codeFull     = 13
+	codeCantOpen = 14
+	codeNotADB   = 26
+)
+
+func codeOf(err error) int {
+	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// troubled adds to an error of the driver, in words, why the database cannot be used.
+func troubled(err error) error {
+	why := ""
+	switch codeOf(err) {
+	case codeBusy, codeLocked:
+		why = "the database is locked by another process"
+	case codeReadOnly, codePerm:
+		why = "the database is read-only"
+	case codeIO, codeCantOpen:
+		why = "the disk or folder of the database cannot be used"
+	case codeCorrupt, codeNotADB:
+		why = "the database file is damaged"
+	case codeFull:
+		why = "the disk is full"
+	default:
+		return err
+	}
+	return &store.Trouble{Why: why, Err: err}
+}
+
+// stale reports whether what a connection remembers of the file may be what is wrong: it is opened anew then, so that it sees when that was put right.
+func stale(err error) bool {
+	switch codeOf(err) {
+	case codeCorrupt, codeNotADB, codeIO, codeCantOpen, codeReadOnly:
+		return true
+	}
+	return false
+}
+
+// heard takes an error of either kind of connection. Those that read are opened anew where it is in what they remember; those in use end with their use.
+func (db *DB) heard(err error) error {
+	if err != nil && stale(err) {
+		db.read.SetMaxIdleConns(0)
+		db.read.SetMaxIdleConns(readers)
+	}
+	return troubled(err)
+}
+
+// there returns an error where the file is not the one that was opened: what is written then is lost with it.
+func (db *DB) there() error {
+	if now, err := os.Stat(db.path); err != nil || !os.SameFile(now, db.file) {
+		return &store.Trouble{Why: "the database file was moved, removed or replaced", Err: fmt.Errorf("store %s is not the file that was opened: it was moved, removed or replaced", db.path)}
+	}
+	return nil
+}
+
+// tx runs f in a write transaction: all of it or nothing is kept.
+func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
+	if db.file != nil { // else it is being made
+		if err := db.there(); err != nil {
+			return err
+		}
+	}
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return db.heard(err)
+	}
+	err = within(ctx, conn, f)
+	if stale(err) {
+		err = errors.Join(err, db.drop(conn))
+	}
+	return db.heard(errors.Join(err, conn.Close()))
+}
+
+func within(ctx context.Context, conn *sql.Conn, f func(*sql.Tx) error) error {
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil) // else its end would have the connection closed, under the statements of groups
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	if err := f(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// drop has the pool close the connection that writes. Who holds it may touch the statements of groups on it.
+func (db *DB) drop(conn *sql.Conn) error {
+	if err := conn.Raw(func(any) error {
+		db.onGroup.close()
+		db.onGroup = nil
+		return driver.ErrBadConn
+	}); !errors.Is(err, driver.ErrBadConn) {
+		return err
+	}
+	return nil
+}
