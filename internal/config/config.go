@@ -61,6 +61,9 @@ type Blackbox struct {
 	Fsync        bool          // each group of entries is on the disk before anybody is answered
 	Keep         time.Duration // how long payloads stay; 0: for ever
 	CheckpointTo string        // a file that the newest checkpoint is written to; "" for none
+	Checkpoints  Remote        // a server in the place of CheckpointTo
+	Ship         Remote        // an OTLP endpoint that entries are sent to
+	ShipPayloads bool          // with what is kept of arguments and results
 }
 
 // An Upstream is one MCP server.

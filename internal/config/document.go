@@ -32,7 +32,8 @@ func (r *reader) file(b []byte) *File {
 			r.fields(n, at, fields{
 				"durability":    func(n *yaml.Node, at string) { f.Blackbox.Fsync = r.word(n, at, "process", "fsync") == "fsync" },
 				"keep":          func(n *yaml.Node, at string) { f.Blackbox.Keep = r.days(n, at) },
-				"checkpoint_to": func(n *yaml.Node, at string) { f.Blackbox.CheckpointTo = r.path(n, at) },
+				"checkpoint_to": func(n *yaml.Node, at string) { r.checkpointTo(n, at, f) },
+				"ship":          func(n *yaml.Node, at string) { r.ship(n, at, f) },
 			})
 		},
 		"names": func(n *yaml.Node, at string) {

@@ -31,12 +31,16 @@ func (u Upstream) Environ(dir string, lookup func(string) (string, bool), read f
 
 // Header returns the upstream's configured headers by name, with references replaced as Environ does.
 func (u Upstream) Header(dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) (map[string]string, error) {
-	pairs, err := resolved(u.Headers, ":", dir, lookup, read)
+	return headerOf(u.Headers, dir, lookup, read)
+}
+
+func headerOf(headers []Variable, dir string, lookup func(string) (string, bool), read func(string) ([]byte, error)) (map[string]string, error) {
+	pairs, err := resolved(headers, ":", dir, lookup, read)
 	out := map[string]string{}
 	for i, pair := range pairs {
 		name, value, _ := strings.Cut(pair, ":")
 		if value = strings.TrimSpace(value); strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
-			err = errors.Join(err, fmt.Errorf("%s: the value holds a character that a header may not", u.Headers[i].where))
+			err = errors.Join(err, fmt.Errorf("%s: the value holds a character that a header may not", headers[i].where))
 		}
 		out[name] = value
 	}
