@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"internal/store/postgres":       {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/heads":                {"internal/blackbox"},
+	"internal/ship":                 {"internal/blackbox", "internal/store"},
 	"internal/witness":              {"internal/blackbox", "internal/heads", "internal/store"},
 	"internal/listener":             {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/transport/door":       {"internal/auth"},
@@ -56,11 +57,12 @@ var imports = map[string][]string{
 		"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/gateway/internal/upstream", "internal/jsonrpc",
 		"internal/mcp", "internal/seal",
 	},
-	"cmd/navra":     nil,
-	"contrib":       {}, // only tests
-	"test/fixture":  {},
-	"test/postgres": {},
-	"test/e2e":      {}, // drives the binary from outside
+	"cmd/navra":      nil,
+	"contrib":        {}, // only tests
+	"test/fixture":   {},
+	"test/postgres":  {},
+	"test/collector": {},
+	"test/e2e":       {}, // drives the binary from outside
 }
 
 const (
@@ -85,10 +87,10 @@ var homes = map[string][]string{
 	"net/smtp":                            {},
 	"crypto/tls.Dial":                     {},
 	"crypto/tls.Dialer":                   {},
-	"net/http.Client":                     {demoPkg, upstreamPkg},
+	"net/http.Client":                     {demoPkg, upstreamPkg, "internal/ship"},
 	"net/http.DefaultClient":              {},
 	"net/http.DefaultTransport":           {},
-	"net/http.Transport":                  {demoPkg, upstreamPkg},
+	"net/http.Transport":                  {demoPkg, upstreamPkg, "internal/ship"},
 	"net/http.Get":                        {},
 	"net/http.Head":                       {},
 	"net/http.Post":                       {},
@@ -109,6 +111,8 @@ var homes = map[string][]string{
 	"github.com/transparency-dev/merkle":  {"internal/blackbox"},
 	"golang.org/x/mod":                    {"internal/blackbox"},
 	"github.com/yosida95/uritemplate/v3":  {"internal/catalogue"},
+	"go.opentelemetry.io":                 {"internal/ship"},
+	"google.golang.org/protobuf":          {"internal/ship"},
 	"github.com/spf13/cobra":              {"cmd/navra"},
 	"golang.org/x/term":                   {"cmd/navra"},
 	"navra/internal/store/sqlite":         {"cmd/navra"},

@@ -37,7 +37,7 @@ func headsTag(key seal.Key) func([]byte) [32]byte { return key.For("heads").Tag 
 
 // watch holds the database against the heads file, and keeps both from here on. A database that is shorter than it was is recorded as such,
 // and what the heads file said is put aside.
-func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(context.Context, string) error, log *slog.Logger) (g *guard, err error) {
+func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(context.Context, string) error, offer func([]byte), log *slog.Logger) (g *guard, err error) {
 	signer, err := blackbox.NewSigner(key.Seed("checkpoints"))
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 	}
 	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
 	g.keeper = witness.Keep(witness.Options{
-		Log: db, Signer: signer, Logger: log, To: p.Blackbox.CheckpointTo, Keep: p.Blackbox.Keep, Tell: tell,
+		Log: db, Signer: signer, Logger: log, To: p.Blackbox.CheckpointTo, Offer: offer, Keep: p.Blackbox.Keep, Tell: tell,
 	})
 	return g, nil
 }

@@ -25,6 +25,8 @@ const (
 	operatorConnections = 64
 	// farewell is how long connections may take to end once their answers are given.
 	farewell = time.Second
+	// shipFarewell is how long the last entries and the last checkpoint may take to their servers.
+	shipFarewell = 2 * time.Second
 )
 
 // A door is an address that is listened on.
@@ -97,6 +99,7 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 			return errors.Join(err, in.Close())
 		}
 	}
+	p.Farewell = shipFarewell
 	r, err := p.build(ctx, log)
 	if err != nil {
 		err = errors.Join(err, in.Close())

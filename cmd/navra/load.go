@@ -56,6 +56,9 @@ func configPlan(f *config.File) (plan, error) {
 		p.Specs = append(p.Specs, spec)
 	}
 	p.NamesMax, p.Blackbox = f.NamesMax, f.Blackbox
+	if p.Remotes, err = remotesOf(f); err != nil {
+		return plan{}, err
+	}
 	return p, nil
 }
 
@@ -75,16 +78,8 @@ func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
 	for name, value := range header {
 		spec.Header[name] = gateway.Secret(value)
 	}
-	if u.CA != "" {
-		pem, err := os.ReadFile(u.CA)
-		if err != nil {
-			return err
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%s holds no certificate in PEM form", u.CA)
-		}
-		spec.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if spec.TLS, err = trusting(u.CA); err != nil {
+		return err
 	}
 	switch u.Proxy {
 	case "":
@@ -98,6 +93,22 @@ func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
 		spec.Proxy = http.ProxyURL(proxy)
 	}
 	return nil
+}
+
+// trusting is TLS that trusts the certificates of a file alone; nil where there is none: those of the system.
+func trusting(ca string) (*tls.Config, error) {
+	if ca == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", ca)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 func upstreamOf(u config.Upstream) (*catalogue.Upstream, error) {

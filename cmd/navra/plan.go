@@ -38,6 +38,8 @@ type plan struct {
 	Policy     policy.Options
 	NamesMax   int // 0: the default
 	Blackbox   config.Blackbox
+	Remotes    remotes
+	Farewell   time.Duration // that delivering what was recorded may take at the end; 0: lastCheckpoint
 }
 
 // A running is a gateway with what it stands on.
@@ -46,6 +48,8 @@ type running struct {
 	chokepoint *chokepoint.Chokepoint
 	store      database
 	guard      *guard
+	carriers   *carriers
+	farewell   time.Duration
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -66,17 +70,19 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Policy: pol, Filter: detectors, Store: db, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version,
 	})
-	guard, err := watch(ctx, db, p, key, cp.Event, log)
+	carriers := p.carry(db, cp.Event, log)
+	guard, err := watch(ctx, db, p, key, cp.Event, carriers.offer(), log)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, carriers.close(ctx, 0), db.Close())
 	}
 	if err := cp.Started(ctx, guard.said...); err != nil {
-		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
+		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), carriers.close(ctx, 0), db.Close())
 	}
+	carriers.start()
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard}, nil
+	return &running{gw, cp, db, guard, carriers, p.Farewell}, nil
 }
 
 // close ends upstreams first and the store last.
@@ -84,7 +90,7 @@ func (r *running) close(ctx context.Context) error {
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
-	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
+	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.carriers.close(ctx, r.farewell), r.store.Close())
 }
 
 // A database is what commands need of a store, whichever it is.

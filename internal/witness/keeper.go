@@ -20,8 +20,9 @@ type Options struct {
 	Every    int           // entries after which a checkpoint is made; 0 means DefaultEvery
 	Interval time.Duration // after which one is made if there are new entries; 0 means DefaultInterval
 
-	To   string        // a file that holds the newest checkpoint; "" for none
-	Keep time.Duration // how long payloads stay; 0: for ever
+	To    string            // a file that holds the newest checkpoint; "" for none
+	Offer func(note []byte) // is told of each checkpoint, and does not wait; nil: nobody is
+	Keep  time.Duration     // how long payloads stay; 0: for ever
 	// Tell records an event; it is needed with Keep.
 	Tell func(ctx context.Context, text string) error
 }
@@ -122,8 +123,14 @@ func (k *Keeper) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.o.Log.AddCheckpoint(ctx, c); err != nil || k.o.To == "" {
+	if err := k.o.Log.AddCheckpoint(ctx, c); err != nil {
 		return err
+	}
+	if k.o.Offer != nil {
+		k.o.Offer(c.Note)
+	}
+	if k.o.To == "" {
+		return nil
 	}
 	return replace(k.o.To, c.Note)
 }
