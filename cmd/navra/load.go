@@ -26,7 +26,7 @@ func configPlan(f *config.File) (plan, error) {
 		return plan{}, err
 	}
 	if p.StoreURL != "" && p.Key == "" {
-		p.Key = filepath.Join(filepath.Dir(f.Path), "navra.key")
+		p.Key = databaseKey(f)
 	}
 	if p.Store == "" && p.StoreURL == "" {
 		if p.Store, err = defaultStore(); err != nil {
@@ -61,6 +61,9 @@ func configPlan(f *config.File) (plan, error) {
 	}
 	return p, nil
 }
+
+// databaseKey is where the key lies where a PostgreSQL database is named and no key.
+func databaseKey(f *config.File) string { return filepath.Join(filepath.Dir(f.Path), "navra.key") }
 
 // reach completes a spec with how an upstream with a URL is reached.
 func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
