@@ -80,7 +80,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 			}
 			text = strings.Replace(text, "[\""+fixtureBin+"\", mail,", "["+fixtureBin+", mail,", 1)
 			text = strings.Replace(text, "  mail:\n", "  mail:\n    env: {SECRET: \"${env:PLANTED_ENV}\"}\n", 1)
-			text += fmt.Sprintf("  away:\n    url: http://127.0.0.1:1/mcp\n    headers: {Authorization: \"Bearer ${env:PLANTED_HEADER}\"}\n")
+			text += "  away:\n    url: http://127.0.0.1:1/mcp\n    headers: {Authorization: \"Bearer ${env:PLANTED_HEADER}\"}\n"
 			text += fmt.Sprintf("blackbox: {checkpoint_to: %s, ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:PLANTED_HEADER}\"}, payloads: true}}}\n", filepath.Join(s.Home, "checkpoint"), to.URL())
 			write(t, config, text+"listen: 127.0.0.1:0\nauth: {tokens: true}\nprincipals: {ann: {roles: [local-default]}}\n")
 			write(t, office, text)
