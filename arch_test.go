@@ -40,6 +40,7 @@ var imports = map[string][]string{
 	"internal/store/postgres":       {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/store/storetest":      {"internal/auth", "internal/blackbox", "internal/catalogue", "internal/ifc", "internal/scope", "internal/store"},
 	"internal/heads":                {"internal/blackbox"},
+	"internal/ship":                 {"internal/blackbox", "internal/store"},
 	"internal/witness":              {"internal/blackbox", "internal/heads", "internal/store"},
 	"internal/listener":             {"internal/auth", "internal/jsonrpc", "internal/mcp"},
 	"internal/transport/door":       {"internal/auth"},
@@ -57,11 +58,12 @@ var imports = map[string][]string{
 		"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/gateway/internal/upstream", "internal/jsonrpc",
 		"internal/mcp", "internal/seal",
 	},
-	"cmd/navra":     nil,
-	"contrib":       {}, // only tests
-	"test/fixture":  {},
-	"test/postgres": {},
-	"test/e2e":      {}, // drives the binary from outside
+	"cmd/navra":      nil,
+	"contrib":        {}, // only tests
+	"test/fixture":   {},
+	"test/postgres":  {},
+	"test/collector": {},
+	"test/e2e":       {}, // drives the binary from outside
 }
 
 const (
@@ -87,10 +89,10 @@ var homes = map[string][]string{
 	"net/smtp":                            {},
 	"crypto/tls.Dial":                     {},
 	"crypto/tls.Dialer":                   {},
-	"net/http.Client":                     {demoPkg, upstreamPkg, telemetryPkg},
+	"net/http.Client":                     {demoPkg, upstreamPkg, telemetryPkg, "internal/ship"},
 	"net/http.DefaultClient":              {},
 	"net/http.DefaultTransport":           {},
-	"net/http.Transport":                  {demoPkg, upstreamPkg, telemetryPkg},
+	"net/http.Transport":                  {demoPkg, upstreamPkg, telemetryPkg, "internal/ship"},
 	"net/http.Get":                        {},
 	"net/http.Head":                       {},
 	"net/http.Post":                       {},
@@ -122,8 +124,8 @@ var homes = map[string][]string{
 	"navra/internal/transport/streamable": {"cmd/navra"},
 	"navra/internal/transport/stdio":      {"cmd/navra"},
 	"navra/internal/transport/websocket":  {"cmd/navra"},
-	"go.opentelemetry.io":                 {telemetryPkg},
-	"google.golang.org/protobuf":          {telemetryPkg},
+	"go.opentelemetry.io":                 {telemetryPkg, "internal/ship"},
+	"google.golang.org/protobuf":          {telemetryPkg, "internal/ship"},
 	"google.golang.org/grpc":              {},
 	"navra/internal/telemetry":            {"cmd/navra"},
 	"github.com/coder/websocket":          {"internal/transport/websocket", upstreamPkg},

@@ -87,7 +87,7 @@ def check_note(size, note, root, key):
     need(len(lines) == 3 and re.fullmatch(r"navra/\S+", lines[0]), "its note is not one of navra's")
     need(lines[1:] == [str(size), root], "its note says size %s and root %s, the entries have root %s", *lines[1:], root)
     need(re.fullmatch(r"(— \S+ \S+\n)+", signatures), "its note is not signed")
-    need(not key or any(key(name, sig, body + "\n") for name, sig in re.findall(r"— (\S+) (\S+)\n", signatures)), "the key did not sign its note")
+    need(not key or any(k(name, sig, body + "\n") for name, sig in re.findall(r"— (\S+) (\S+)\n", signatures) for k in key), "the key did not sign its note")
 
 def verifier_key(s):
     """Returns what says whether a signature line is by the verifier key NAME+HASH+BASE64."""
@@ -106,7 +106,26 @@ def verifier_key(s):
         except (ValueError, InvalidSignature):
             return False
         return by == name and signature[:4].hex() == hash
+    signed.name, signed.key = name, s
     return signed
+
+CHANGE = re.compile(r"checkpoint key changed from (\S+) to (\S+), signed (\S+) (\S+)")
+def keys_from(db, key):
+    """Returns the keys that entries which both keys have signed lead to from one, forward and back."""
+    changes, known = [], {key.key: key}
+    for body, in db.execute("SELECT body FROM entries WHERE instr(body, CAST('checkpoint key changed from ' AS BLOB))"):
+        try:
+            entry = decode(body)
+            m = CHANGE.fullmatch(entry["reason"] if entry["kind"] == "event" else "")
+            pair = [verifier_key(k) for k in m.group(1, 2)] if m else []
+        except ValueError:
+            continue  # verify() says what is wrong with it
+        if pair and all(k(k.name, sig, "navra checkpoint key change\n%s\n%s\n" % m.group(1, 2)) for k, sig in zip(pair, m.group(3, 4))):
+            changes.append({k.key: k for k in pair})
+    for pair in changes * len(changes):
+        if known.keys() & pair.keys():
+            known.update(pair)
+    return list(known.values())
 
 def verify(db, key):
     notes = dict(db.execute("SELECT size, note FROM checkpoints"))
@@ -138,7 +157,7 @@ def main():
         db.execute("BEGIN")  # one state of the database for all that is read
         if db.execute("PRAGMA user_version").fetchone() != (2,):
             raise sqlite3.Error("it is not a navra database of schema 2")
-        n, checkpoints, root = verify(db, args.key)
+        n, checkpoints, root = verify(db, args.key and keys_from(db, args.key))
     except Bad as e:
         return print(e) or 1
     except sqlite3.Error as e:

@@ -23,7 +23,7 @@ func blackboxCmd(s std) *cobra.Command {
 	var o storeFlags
 	c := &cobra.Command{Use: "blackbox", Short: "Read, export and verify what was recorded"}
 	o.add(c)
-	c.AddCommand(listCmd(s, &o), tailCmd(s, &o), showCmd(s, &o), exportCmd(s, &o), statsCmd(s, &o), verifyCmd(s, &o), proveCmd(s, &o), verifyProofCmd(s))
+	c.AddCommand(listCmd(s, &o), tailCmd(s, &o), showCmd(s, &o), exportCmd(s, &o), statsCmd(s, &o), verifyCmd(s, &o), proveCmd(s, &o), verifyProofCmd(s), rotateKeyCmd(s, &o))
 	return c
 }
 

@@ -37,12 +37,19 @@ func headsTag(key seal.Key) func([]byte) [32]byte { return key.For("heads").Tag 
 
 // watch holds the database against the heads file, and keeps both from here on. A database that is shorter than it was is recorded as such,
 // and what the heads file said is put aside.
-func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(context.Context, string) error, log *slog.Logger) (g *guard, err error) {
-	signer, err := blackbox.NewSigner(key.Seed("checkpoints"))
+func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(context.Context, string) error, offer func([]byte), log *slog.Logger) (g *guard, err error) {
+	renew := func() (blackbox.Signer, error) { return signerOf(p.keyPath(), key) }
+	signer, err := renew()
 	if err != nil {
 		return nil, err
 	}
-	g = &guard{said: []string{"checkpoints are signed by " + strings.Join(strings.Split(signer.Key(), "+")[:2], "+")}}
+	g = &guard{said: []string{"checkpoints are signed by " + keyName(signer.Key())}}
+	if known, err := witness.Keys(ctx, db, db, signer.Key()); err != nil {
+		return nil, err
+	} else if newest := known[len(known)-1]; newest != signer.Key() {
+		log.Error("the log's checkpoint key was changed and the new one is not here: copy its file from where that was done", "file", signingPath(p.keyPath()), "key", newest)
+		g.said = append(g.said, "the checkpoint key that the log was changed to is not here: "+keyName(newest))
+	}
 	path, tag := headsPath(p.keyPath()), headsTag(key)
 	problem, err := held(ctx, db, path, tag)
 	for try := 0; problem != "" && err == nil && try < 5; try++ { // another process may have begun the log just now, and writes the file after its entry
@@ -68,7 +75,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 	}
 	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
 	g.keeper = witness.Keep(witness.Options{
-		Log: db, Signer: signer, Logger: log, To: p.Blackbox.CheckpointTo, Keep: p.Blackbox.Keep, Tell: tell,
+		Log: db, Signer: signer, Renew: renew, Logger: log, To: p.Blackbox.CheckpointTo, Offer: offer, Keep: p.Blackbox.Keep, Tell: tell,
 	})
 	return g, nil
 }
@@ -125,7 +132,7 @@ func (o *storeFlags) evidence(keyPath string) (e witness.Evidence, signer blackb
 	if err != nil {
 		return e, signer, err
 	}
-	if signer, err = blackbox.NewSigner(key.Seed("checkpoints")); err != nil {
+	if signer, err = signerOf(keyPath, key); err != nil {
 		return e, signer, err
 	}
 	e.Key = signer.Key()
@@ -155,6 +162,11 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 			if key != "" {
 				e.Key = key
 			}
+			if e.Key != "" {
+				if e.Also, err = witness.Keys(cmd.Context(), db, db, e.Key); err != nil {
+					return err
+				}
+			}
 			for _, path := range since {
 				note, err := os.ReadFile(path)
 				if err != nil {
@@ -174,6 +186,10 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 }
 
 func verify(ctx context.Context, s std, log store.Log, e witness.Evidence) error {
+	log, err := watching(ctx, log, s.err)
+	if err != nil {
+		return err
+	}
 	f, err := witness.Verify(ctx, log, e)
 	if err != nil {
 		return err
@@ -221,7 +237,11 @@ func proveCmd(s std, o *storeFlags) *cobra.Command {
 			if e.Key == "" {
 				return fmt.Errorf("the key %s is not there: without it nothing can be signed", keyPath)
 			}
-			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n))
+			known, err := witness.Keys(cmd.Context(), db, db, e.Key)
+			if err != nil {
+				return err
+			}
+			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n), known...)
 			if err != nil {
 				return err
 			}
@@ -279,13 +299,21 @@ func verifyProofCmd(s std) *cobra.Command {
 
 // openLog opens the database to be read, and says where its key lies.
 func (o *storeFlags) openLog(ctx context.Context, s std) (db database, keyPath string, err error) {
-	db, f, err := o.open(ctx, s, true)
+	return o.openKeyed(ctx, s, true)
+}
+
+func (o *storeFlags) openKeyed(ctx context.Context, s std, readOnly bool) (db database, keyPath string, err error) {
+	db, f, err := o.open(ctx, s, readOnly)
 	if err != nil {
 		return nil, "", err
 	}
 	path := o.store
 	if path == "" && f != nil {
-		if keyPath = f.Key; keyPath == "" {
+		switch keyPath = f.Key; {
+		case keyPath != "":
+		case f.Database.Name != "":
+			keyPath = databaseKey(f)
+		default:
 			path = f.Store
 		}
 	}

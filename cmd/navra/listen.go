@@ -28,6 +28,8 @@ const (
 	farewell = time.Second
 	// reportTime is how long the recording of refused requests may wait for others' commits.
 	reportTime = 5 * time.Second
+	// shipFarewell is how long the last entries and the last checkpoint may take to their servers.
+	shipFarewell = 2 * time.Second
 )
 
 // A door is an address that is listened on.
@@ -101,6 +103,7 @@ func serve(ctx context.Context, f *config.File, p plan, s std, log *slog.Logger,
 			return errors.Join(err, in.Close())
 		}
 	}
+	p.Farewell = shipFarewell
 	r, err := p.build(ctx, log)
 	if err != nil {
 		err = errors.Join(err, in.Close())

@@ -26,7 +26,7 @@ func configPlan(f *config.File) (plan, error) {
 		return plan{}, err
 	}
 	if p.StoreURL != "" && p.Key == "" {
-		p.Key = filepath.Join(filepath.Dir(f.Path), "navra.key")
+		p.Key = databaseKey(f)
 	}
 	if p.Store == "" && p.StoreURL == "" {
 		if p.Store, err = defaultStore(); err != nil {
@@ -59,8 +59,14 @@ func configPlan(f *config.File) (plan, error) {
 	if p.Telemetry, err = telemetryPlan(f); err != nil {
 		return plan{}, err
 	}
+	if p.Remotes, err = remotesOf(f); err != nil {
+		return plan{}, err
+	}
 	return p, nil
 }
+
+// databaseKey is where the key lies where a PostgreSQL database is named and no key.
+func databaseKey(f *config.File) string { return filepath.Join(filepath.Dir(f.Path), "navra.key") }
 
 // reach completes a spec with how an upstream with a URL is reached.
 func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
@@ -78,16 +84,8 @@ func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
 	for name, value := range header {
 		spec.Header[name] = gateway.Secret(value)
 	}
-	if u.CA != "" {
-		pem, err := os.ReadFile(u.CA)
-		if err != nil {
-			return err
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%s holds no certificate in PEM form", u.CA)
-		}
-		spec.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if spec.TLS, err = trusting(u.CA); err != nil {
+		return err
 	}
 	switch u.Proxy {
 	case "":
@@ -101,6 +99,22 @@ func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
 		spec.Proxy = http.ProxyURL(proxy)
 	}
 	return nil
+}
+
+// trusting is TLS that trusts the certificates of a file alone; nil where there is none: those of the system.
+func trusting(ca string) (*tls.Config, error) {
+	if ca == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", ca)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 func upstreamOf(u config.Upstream) (*catalogue.Upstream, error) {

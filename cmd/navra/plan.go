@@ -40,6 +40,8 @@ type plan struct {
 	NamesMax   int // 0: the default
 	Blackbox   config.Blackbox
 	Telemetry  telemetryOptions
+	Remotes    remotes
+	Farewell   time.Duration // that delivering what was recorded may take at the end; 0: lastCheckpoint
 }
 
 // A running is a gateway with what it stands on.
@@ -49,8 +51,10 @@ type running struct {
 	store      database
 	guard      *guard
 	spans      *telemetry.Exporter // nil for none
-	farewell   time.Duration       // for the last spans
 	space      *space
+	carriers   *carriers
+	lastSpans  time.Duration
+	farewell   time.Duration
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -76,21 +80,23 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Policy: pol, Filter: detectors, Store: store.Limited{Store: db, Limit: room.limit}, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage,
 	})
-	guard, err := watch(ctx, db, p, key, cp.Event, log)
+	carriers := p.carry(db, cp.Event, log)
+	guard, err := watch(ctx, db, p, key, cp.Event, carriers.offer(), log)
 	if err != nil {
 		spans.Close(ctx)
 		room.close()
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, carriers.close(ctx, 0), db.Close())
 	}
 	if err := cp.Started(ctx, guard.said...); err != nil {
 		spans.Close(ctx)
 		room.close()
-		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), db.Close())
+		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), carriers.close(ctx, 0), db.Close())
 	}
+	carriers.start()
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard, spans, p.Telemetry.farewell(), room}, nil
+	return &running{gw, cp, db, guard, spans, room, carriers, p.Telemetry.farewell(), p.Farewell}, nil
 }
 
 // close ends upstreams first and the store last.
@@ -102,7 +108,7 @@ func (r *running) close(ctx context.Context) error {
 	sent := r.sendLast(ctx)
 	defer sent()
 	r.space.close()
-	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.store.Close())
+	return errors.Join(r.chokepoint.Stopped(ctx), r.guard.close(ctx), r.carriers.close(ctx, r.farewell), r.store.Close())
 }
 
 // A database is what commands need of a store, whichever it is.

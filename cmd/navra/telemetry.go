@@ -91,7 +91,7 @@ func tell(e *telemetry.Exporter) func(chokepoint.Span) {
 
 // sendLast begins to send what is left of the spans; what it returns waits for that.
 func (r *running) sendLast(ctx context.Context) (wait func()) {
-	ctx, stop := context.WithTimeout(ctx, r.farewell)
+	ctx, stop := context.WithTimeout(ctx, r.lastSpans)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -69,18 +69,19 @@ type Signed struct {
 	Root   [32]byte
 }
 
-// OpenNote checks a signed note by a verifier key, and reads it.
-func OpenNote(b []byte, key string) (Signed, error) {
-	v, err := note.NewVerifier(key)
-	if err != nil {
-		return Signed{}, fmt.Errorf("checkpoint key %.80q: %w", key, err)
+// OpenNote checks a signed note by verifier keys, one of which has to have signed it, and reads it.
+func OpenNote(b []byte, keys ...string) (Signed, error) {
+	for _, key := range keys {
+		if _, err := note.NewVerifier(key); err != nil {
+			return Signed{}, fmt.Errorf("checkpoint key %.80q: %w", key, err)
+		}
 	}
-	n, err := note.Open(b, note.VerifierList(v))
+	n, err := note.Open(b, verifiers(keys...))
 	if err != nil {
 		return Signed{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	lines := strings.Split(n.Text, "\n")
-	if len(lines) < 4 || lines[0] != v.Name() {
+	if len(lines) < 4 || lines[0] != n.Sigs[0].Name {
 		return Signed{}, errors.New("checkpoint: it is of another log")
 	}
 	size, err := strconv.ParseUint(lines[1], 10, 63)

@@ -63,6 +63,9 @@ type Blackbox struct {
 	Keep         time.Duration // how long payloads stay; 0: for ever
 	MaxBytes     int64         // that the database may take up; 0: as many as the disk has
 	CheckpointTo string        // a file that the newest checkpoint is written to; "" for none
+	Checkpoints  Remote        // a server in the place of CheckpointTo
+	Ship         Remote        // an OTLP endpoint that entries are sent to
+	ShipPayloads bool          // with what is kept of arguments and results
 }
 
 // An Upstream is one MCP server.

@@ -33,7 +33,8 @@ func (r *reader) file(b []byte) *File {
 				"durability":    func(n *yaml.Node, at string) { f.Blackbox.Fsync = r.word(n, at, "process", "fsync") == "fsync" },
 				"keep":          func(n *yaml.Node, at string) { f.Blackbox.Keep = r.days(n, at) },
 				"max_bytes":     func(n *yaml.Node, at string) { f.Blackbox.MaxBytes = r.bytes(n, at, minDatabase) },
-				"checkpoint_to": func(n *yaml.Node, at string) { f.Blackbox.CheckpointTo = r.path(n, at) },
+				"checkpoint_to": func(n *yaml.Node, at string) { r.checkpointTo(n, at, f) },
+				"ship":          func(n *yaml.Node, at string) { r.ship(n, at, f) },
 			})
 		},
 		"names": func(n *yaml.Node, at string) {

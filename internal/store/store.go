@@ -56,6 +56,8 @@ type Store interface {
 	// Kept returns what Keep stored under the key, or ErrNotFound.
 	Kept(ctx context.Context, key string) ([]byte, error)
 	Keep(ctx context.Context, key string, value []byte) error
+	// Swap stores value under the key if what is there is old, nil meaning nothing, and reports whether it did.
+	Swap(ctx context.Context, key string, old, value []byte) (bool, error)
 
 	// EndSession marks a session's nonce as ended until it would have expired; SessionEnded asks.
 	EndSession(ctx context.Context, nonce string, expires time.Time) error

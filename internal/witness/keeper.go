@@ -16,12 +16,14 @@ import (
 type Options struct {
 	Log      store.Log
 	Signer   blackbox.Signer
+	Renew    func() (blackbox.Signer, error) // the signer as it is by now, asked before each checkpoint; nil: it stays
 	Logger   *slog.Logger
 	Every    int           // entries after which a checkpoint is made; 0 means DefaultEvery
 	Interval time.Duration // after which one is made if there are new entries; 0 means DefaultInterval
 
-	To   string        // a file that holds the newest checkpoint; "" for none
-	Keep time.Duration // how long payloads stay; 0: for ever
+	To    string            // a file that holds the newest checkpoint; "" for none
+	Offer func(note []byte) // is told of each checkpoint, and does not wait; nil: nobody is
+	Keep  time.Duration     // how long payloads stay; 0: for ever
 	// Tell records an event; it is needed with Keep.
 	Tell func(ctx context.Context, text string) error
 }
@@ -104,6 +106,9 @@ func (k *Keeper) size() blackbox.Seq {
 func (k *Keeper) Checkpoint(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.renew(); err != nil {
+		return err
+	}
 	if k.tree == nil {
 		tree, err := k.resume(ctx)
 		if err != nil {
@@ -123,10 +128,32 @@ func (k *Keeper) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.o.Log.AddCheckpoint(ctx, c); err != nil || k.o.To == "" {
+	if err := k.o.Log.AddCheckpoint(ctx, c); err != nil {
 		return err
 	}
+	if k.o.Offer != nil {
+		k.o.Offer(c.Note)
+	}
+	if k.o.To == "" {
+		return nil
+	}
 	return replace(k.o.To, c.Note)
+}
+
+// renew takes up a key that was made since.
+func (k *Keeper) renew() error {
+	if k.o.Renew == nil {
+		return nil
+	}
+	s, err := k.o.Renew()
+	if err != nil {
+		return err
+	}
+	if s.Key() != k.o.Signer.Key() {
+		k.o.Logger.Info("checkpoints are signed with another key from now on", "key", s.Key())
+		k.o.Signer = s
+	}
+	return nil
 }
 
 // resume goes on from the newest checkpoint of this key. One of another key is no ground to stand on.
@@ -170,8 +197,8 @@ type Proof struct {
 
 var errNone = errors.New("there is no such entry")
 
-// ProofOf makes the proof of entry n under a checkpoint of the log as it is now.
-func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n blackbox.Seq) (p Proof, err error) {
+// ProofOf makes the proof of entry n under a checkpoint of the log as it is now. known are keys that signed before, besides the signer's.
+func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n blackbox.Seq, known ...string) (p Proof, err error) {
 	for row, err := range log.Rows(ctx, n) {
 		if err != nil {
 			return p, err
@@ -184,7 +211,7 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 	if p.Entry == nil {
 		return p, fmt.Errorf("entry %d: %w", n, errNone)
 	}
-	tree, err := checked(ctx, log, signer.Key())
+	tree, err := checked(ctx, log, append([]string{signer.Key()}, known...)...)
 	if err != nil {
 		return p, err
 	}
@@ -198,8 +225,8 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 }
 
 // checked computes the tree, and holds it against the checkpoints that were signed before: nothing else is signed for.
-func checked(ctx context.Context, log store.Log, key string) (*blackbox.Tree, error) {
-	known, r, err := Evidence{Key: key}.notes(ctx, log)
+func checked(ctx context.Context, log store.Log, keys ...string) (*blackbox.Tree, error) {
+	known, r, err := Evidence{Key: keys[0], Also: keys[1:]}.notes(ctx, log)
 	if err != nil || !r.OK() {
 		return nil, errors.Join(err, errDisagrees)
 	}

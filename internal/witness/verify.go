@@ -15,6 +15,7 @@ import (
 // Evidence is what a log is held against, besides itself. The zero Evidence is none.
 type Evidence struct {
 	Key   string      // verifier key of checkpoints; "": they are not checked
+	Also  []string    // further keys, which the log's own changes of the key lead to: see Keys
 	Mark  *heads.Mark // of the heads file; nil: none
 	Since [][]byte    // notes that were copied elsewhere; they need Key
 }
@@ -134,15 +135,15 @@ func (e Evidence) notes(ctx context.Context, log store.Log) (known roots, r blac
 		return known, r, err
 	}
 	for _, c := range kept {
-		s, err := blackbox.OpenNote(c.Note, e.Key)
+		s, err := blackbox.OpenNote(c.Note, e.keys()...)
 		if err != nil || s.Size != c.Size {
-			r.At, r.Problem = c.Size, fmt.Sprintf("the checkpoint at %d entries was edited, or signed with another key", c.Size)
+			r.At, r.Problem = c.Size, fmt.Sprintf("the checkpoint at %d entries was edited, or signed with another key that the log knows no change to: a swapped key", c.Size)
 			return known, r, nil
 		}
 		known.kept[s.Size] = append(known.kept[s.Size], s.Root)
 	}
 	for _, b := range e.Since {
-		s, err := blackbox.OpenNote(b, e.Key)
+		s, err := blackbox.OpenNote(b, e.keys()...)
 		if err != nil {
 			return known, r, err
 		}
@@ -150,3 +151,5 @@ func (e Evidence) notes(ctx context.Context, log store.Log) (known roots, r blac
 	}
 	return known, r, nil
 }
+
+func (e Evidence) keys() []string { return append([]string{e.Key}, e.Also...) }

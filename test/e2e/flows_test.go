@@ -16,7 +16,7 @@ func office(t testing.TB) (*setup, string) {
 	write(t, filepath.Join(s.Dir, "plan.txt"), "private plan: launch on the 4th\n")
 	write(t, filepath.Join(s.Dir, "b.txt"), "second private file\n")
 	write(t, filepath.Join(s.Dir, "c.txt"), "third private file\n")
-	write(t, filepath.Join(s.Dir, "config.ini"), "region = eu\naws_access_key_id = "+awsKey()+"\nlevel = info\n")
+	write(t, filepath.Join(s.Dir, "config.ini"), "region = eu\naws_access_key_id = "+plant("the office's key", awsKey())+"\nlevel = info\n")
 	config := filepath.Join(s.Dir, "navra.yaml")
 	write(t, config, fmt.Sprintf(`
 store: %[3]s

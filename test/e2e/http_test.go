@@ -53,7 +53,7 @@ func (s *setup) serve(config string, flags ...string) *gateway {
 			}
 		}
 	}()
-	s.t.Cleanup(func() { g.stop(); <-done })
+	s.t.Cleanup(func() { g.stop(); <-done; capture(g.stderr.String()) })
 	select {
 	case g.Addr = <-addr:
 	case <-done:

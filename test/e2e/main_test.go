@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	runDir = dir
 	navraBin, fixtureBin = filepath.Join(dir, "navra"), filepath.Join(dir, "fixture")
 	for _, build := range [][]string{{"-race", "-o", navraBin, "navra/cmd/navra"}, {"-o", fixtureBin, "navra/test/fixture"}} {
 		if out, err := exec.Command("go", append([]string{"build"}, build...)...).CombinedOutput(); err != nil {
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
+	if !searchRun() && code == 0 {
+		code = 1
+	}
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -129,7 +133,11 @@ type setup struct {
 }
 
 func newSetup(t testing.TB) *setup {
-	s := &setup{t: t, Home: t.TempDir(), Dir: t.TempDir()}
+	home, err := os.MkdirTemp(runDir, "home-") // it is searched at the end of the run
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &setup{t: t, Home: home, Dir: t.TempDir()}
 	if real, err := filepath.EvalSymlinks(s.Dir); err == nil {
 		s.Dir = real
 	}
@@ -179,6 +187,7 @@ func connect(t testing.TB, cmd *exec.Cmd) *client {
 	go c.read(out)
 	t.Cleanup(func() {
 		c.close()
+		capture(c.stderr.String())
 		if t.Failed() {
 			t.Logf("stderr of %v:\n%s", cmd.Args, c.stderr)
 		}

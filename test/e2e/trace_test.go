@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector takes spans over OTLP/HTTP.
-type collector struct {
+// A spanCollector takes spans over OTLP/HTTP.
+type spanCollector struct {
 	*httptest.Server
 	mu    sync.Mutex
 	heads []http.Header
@@ -29,8 +29,8 @@ type collector struct {
 	spans []*tracepb.Span
 }
 
-func newCollector(t *testing.T) *collector {
-	c := &collector{}
+func newCollector(t *testing.T) *spanCollector {
+	c := &spanCollector{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in tracepb.TracesData
 		z, err := gzip.NewReader(r.Body)
@@ -56,7 +56,7 @@ func newCollector(t *testing.T) *collector {
 }
 
 // by returns the span with an id, given in hex; nil for none.
-func (c *collector) by(id string) *tracepb.Span {
+func (c *spanCollector) by(id string) *tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
@@ -68,7 +68,7 @@ func (c *collector) by(id string) *tracepb.Span {
 }
 
 // has reports whether a server span of a trace has arrived.
-func (c *collector) has(trace string) bool {
+func (c *spanCollector) has(trace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
@@ -205,7 +205,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 }
 
 // checkChain: client's span, navra's server span, navra's client span, what the upstream got.
-func checkChain(t *testing.T, out *collector, one given, h heard) {
+func checkChain(t *testing.T, out *spanCollector, one given, h heard) {
 	t.Helper()
 	m := wellFormed.FindStringSubmatch(h.text("traceparent"))
 	if m == nil || m[1] != one.trace || m[3] != "01" || h.text("tracestate") != "vendor="+one.span || h.text("baggage") != "" {
@@ -228,7 +228,7 @@ func checkChain(t *testing.T, out *collector, one given, h heard) {
 }
 
 // checkOwn: navra's own messages carry traces of their own, that were exported; over HTTP headers mirror all.
-func checkOwn(t *testing.T, out *collector, traces []given, all []heard, http bool) {
+func checkOwn(t *testing.T, out *spanCollector, traces []given, all []heard, http bool) {
 	t.Helper()
 	for _, h := range all {
 		if http != (h.Head["traceparent"] != "") || http && h.Head["traceparent"] != h.text("traceparent") || http && h.Head["tracestate"] != h.text("tracestate") {

@@ -36,6 +36,16 @@ func (db *DB) Keep(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
+// Swap implements store.Store.
+func (db *DB) Swap(ctx context.Context, key string, old, value []byte) (bool, error) {
+	query, args := "UPDATE @kept SET value = $1 WHERE key = $2 AND value = $3", []any{orEmpty(value), key, old}
+	if old == nil {
+		query, args = "INSERT INTO @kept (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", []any{key, orEmpty(value)}
+	}
+	n, err := db.exec(ctx, query, args...)
+	return n == 1 && err == nil, err
+}
+
 // EndSession implements store.Store. Sessions that have expired since are dropped.
 func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) error {
 	return db.tx(ctx, 0, func(tx pgx.Tx) error {

@@ -79,6 +79,24 @@ func (db *DB) Keep(ctx context.Context, key string, value []byte) error {
 	})
 }
 
+// Swap implements store.Store.
+func (db *DB) Swap(ctx context.Context, key string, old, value []byte) (done bool, err error) {
+	err = db.tx(ctx, func(tx *sql.Tx) error {
+		query, args := "UPDATE kept SET value = ? WHERE key = ? AND value = ?", []any{value, key, old}
+		if old == nil {
+			query, args = "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", []any{key, value}
+		}
+		res, err := tx.ExecContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		done = n == 1
+		return err
+	})
+	return done && err == nil, err
+}
+
 // EndSession implements store.Store. Sessions that have expired since are dropped.
 func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) error {
 	return db.tx(ctx, func(tx *sql.Tx) error {

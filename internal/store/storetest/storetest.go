@@ -263,6 +263,37 @@ func state(t *testing.T, fresh func(*testing.T) (Verifier, *Clock, string)) {
 			}
 		}
 	})
+	t.Run("of those who swap at once one does", func(t *testing.T) {
+		s, _, _ := fresh(t)
+		if done, err := s.Swap(t.Context(), "k", []byte("0"), []byte("1")); done || err != nil {
+			t.Errorf("Swap of what is not there = %v, %v", done, err)
+		}
+		old := []byte(nil)
+		for round := range 5 {
+			next := []byte(fmt.Sprint(round))
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			won := 0
+			for range 8 {
+				wg.Go(func() {
+					done, err := s.Swap(t.Context(), "k", old, next)
+					if err != nil {
+						t.Error(err)
+					}
+					if done {
+						mu.Lock()
+						won++
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			if got, err := s.Kept(t.Context(), "k"); won != 1 || err != nil || string(got) != string(next) {
+				t.Errorf("round %d: %d won, %q is kept, %v", round, won, got, err)
+			}
+			old = next
+		}
+	})
 	t.Run("sessions", func(t *testing.T) {
 		s, clock, _ := fresh(t)
 		if err := s.EndSession(t.Context(), "n", clock.Now().Add(time.Hour)); err != nil {

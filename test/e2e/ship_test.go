@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"navra/test/collector"
+)
+
+const shipToken = "tok-2f6b-collector"
+
+// shipping is an office whose entries go to a collector.
+func shipping(t *testing.T) (*setup, string, *collector.Server) {
+	s, config := office(t)
+	to := collector.New(t)
+	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
+	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: 1s}}}\n", to.URL()))
+	return s, config, to
+}
+
+// arrived wants each recorded entry at the collector, as it was recorded, and returns how often entries came twice.
+func arrived(t *testing.T, s *setup, to *collector.Server) (twice int) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(s.pick("list", "--json", "-n", "0")), "\n")
+	to.UntilSeq(int64(len(lines)))
+	seen := map[int64]int{}
+	for _, r := range to.Took() {
+		seen[r.Seq]++
+		if r.Seq <= int64(len(lines)) && r.Body.GetStringValue() != lines[r.Seq-1] {
+			t.Errorf("entry %d is not as it was recorded: %s", r.Seq, r.Body.GetStringValue())
+		}
+	}
+	for i := range lines {
+		if seen[int64(i+1)] == 0 {
+			t.Errorf("entry %d of %d is missing", i+1, len(lines))
+		}
+		twice += max(0, seen[int64(i+1)]-1)
+	}
+	return twice
+}
+
+// TestShipping runs two gateways on one store; one serves, one is a stdio one, and a third that guards one server only adds to the store.
+func TestShipping(t *testing.T) {
+	s, config, to := shipping(t)
+	a, b := s.startAs(navraBin, "stdio", "--config", config).open(), s.startAs(navraBin, "stdio", "--config", config).open()
+	w := s.startAs(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
+	for range 10 {
+		for _, c := range []*client{a, b} {
+			if got := c.call("files__read_file", map[string]any{"path": "config.ini"}); got.IsError {
+				t.Fatal(got.text())
+			}
+		}
+		w.call("echo", map[string]any{"text": "x"})
+	}
+	w.close()
+	b.close()
+	if twice := arrived(t, s, to); twice > 0 {
+		t.Errorf("%d came twice", twice)
+	}
+	a.close()
+	for _, r := range to.Took() {
+		if strings.Contains(r.String(), awsKey()) || r.Text["navra.arguments"] != "" {
+			t.Errorf("entry %d: %v", r.Seq, r.LogRecord)
+		}
+	}
+	if got := to.Header().Get("Authorization"); got != "Bearer "+shipToken {
+		t.Errorf("Authorization: %q", got)
+	}
+	if out := a.stderr.String() + b.stderr.String(); strings.Contains(out, shipToken) {
+		t.Errorf("the token is in a log:\n%s", out)
+	}
+}
+
+// TestShippingSurvivesAKill kills the gateway while the collector has a batch that it has not acknowledged, and while the collector is down: nothing is lost.
+func TestShippingSurvivesAKill(t *testing.T) {
+	s, config, to := shipping(t)
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	to.Reply(func(n int, batch []collector.Record) collector.Reply {
+		if n == 2 {
+			held <- struct{}{}
+			<-release
+		}
+		return collector.Reply{}
+	})
+	c := s.startAs(navraBin, "stdio", "--config", config).open()
+	c.call("files__read_file", map[string]any{"path": "plan.txt"})
+	to.Until("the first request", func() bool { return len(to.Took()) > 0 })
+	c.call("files__read_file", map[string]any{"path": "plan.txt"})
+	<-held
+	killTree(t, c)
+	c.close()
+	close(release)
+	to.Stop()
+	c = s.startAs(navraBin, "stdio", "--config", config).open() // calls do not wait for a collector that is down
+	for range 5 {
+		c.call("files__read_file", map[string]any{"path": "plan.txt"})
+	}
+	killTree(t, c)
+	c.close()
+	to.Start()
+	g := s.startAs(navraBin, "stdio", "--config", config).open()
+	twice := arrived(t, s, to)
+	t.Logf("%d came twice, requests of %v records", twice, to.Sizes())
+	g.close()
+	if m := slices.Max(to.Sizes()); twice > m {
+		t.Errorf("%d came twice, more than the one batch of %d that was not acknowledged", twice, m)
+	}
+}
+
+// TestRemotesAreCheckedAtTheStart: what is not there at the start is a fault, named without its value.
+func TestRemotesAreCheckedAtTheStart(t *testing.T) {
+	s, config, _ := shipping(t)
+	s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "SHIP_TOKEN=") })
+	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, "SHIP_TOKEN") {
+		t.Errorf("without the variable: %d\n%s", code, out)
+	}
+	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
+	text := read(t, config)
+	write(t, config, strings.Replace(text, "timeout: 1s", "ca: none.pem", 1))
+	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, filepath.Join(s.Dir, "none.pem")) || strings.Contains(out, shipToken) {
+		t.Errorf("without the certificates: %d\n%s", code, out)
+	}
+	if err := os.Remove(config); err != nil {
+		t.Fatal(err)
+	}
+}
