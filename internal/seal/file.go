@@ -67,5 +67,20 @@ func create(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.Link(f.Name(), path)
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// syncFolder puts the names in a folder on the disk: a key that a power cut took away would make what it signed look forged.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" { // which has no such thing
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
