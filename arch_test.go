@@ -60,6 +60,8 @@ var imports = map[string][]string{
 	"contrib":       {}, // only tests
 	"test/fixture":  {},
 	"test/postgres": {},
+	"test/powercut": {},
+	"test/stores":   {}, // only tests
 	"test/e2e":      {}, // drives the binary from outside
 }
 
