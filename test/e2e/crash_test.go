@@ -153,7 +153,9 @@ func (k *crash) look(round int, names map[string]string) {
 			cut = append(cut, e)
 		}
 		if e.Kind == "answer" {
-			k.answers[e.Cause]++
+			if k.answers[e.Cause]++; k.answers[e.Cause] > 1 {
+				k.t.Errorf("entry %d is another answer to %d", e.Seq, e.Cause)
+			}
 		}
 		if e.Kind == "request" && e.Target == "files/read_file" {
 			tainted = strings.Contains(e.Before, "files:")

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -33,13 +34,28 @@ func Command(file string, args ...string) []string {
 	return append([]string{"strace", "-f", "-qq", "--seccomp-bpf", "-y", "-xx", "-s", "1000000", "-e", "signal=none", "-e", "trace=" + calls, "-o", file}, args...)
 }
 
-// Missing reports why a command cannot be recorded here, or nil.
+// Missing reports why a command cannot be recorded here, or nil. It installs Debian's package where strace is not there, and it may.
 func Missing() error {
-	out, err := exec.Command("strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=write", "-o", "/dev/null", "true").CombinedOutput()
+	if _, err := exec.LookPath("strace"); err != nil {
+		install()
+	}
+	out, err := exec.Command("strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=write", "-o", os.DevNull, "true").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("strace: %w: %s", err, out)
 	}
 	return nil
+}
+
+// install does what it can: what it could not shows when strace is run.
+func install() {
+	if _, err := exec.LookPath("apt-get"); err != nil || os.Geteuid() != 0 {
+		return
+	}
+	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "strace"}} {
+		cmd := exec.Command("timeout", slices.Concat([]string{"300", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"}, args)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		_ = cmd.Run()
+	}
 }
 
 // Parse reads a record of what was done below root, an absolute path.
