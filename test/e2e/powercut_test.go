@@ -76,12 +76,15 @@ func record(t *testing.T, durability string, calls int) *recording {
 		t.Fatal(err)
 	}
 	synced := 0
+	if durability == "fsync" {
+		synced = -1 // once when it is made
+	}
 	for _, op := range r.rec.Ops {
 		if op.Kind == powercut.Sync && strings.HasSuffix(op.Path, ".db") {
 			synced++
 		}
 	}
-	if synced < 2 { // once when it is made
+	if synced < 1 {
 		t.Error("the log was never written to the main file: the cuts prove little")
 	}
 	return r

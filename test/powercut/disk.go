@@ -189,16 +189,15 @@ func (n *node) do(op Op) {
 	}
 }
 
-// on is data after a write or a truncation.
+// on is data after a write or a truncation; it changes data.
 func (op Op) on(data []byte) []byte {
 	end := op.Off + int64(len(op.Data))
 	if op.Kind == Truncate && int64(len(data)) > end {
-		return slices.Clone(data[:end])
+		return data[:end]
 	}
-	out := make([]byte, max(int64(len(data)), end))
-	copy(out, data)
-	copy(out[op.Off:], op.Data)
-	return out
+	data = longer(data, end)
+	copy(data[op.Off:], op.Data)
+	return data
 }
 
 const block = 4096
@@ -235,7 +234,7 @@ func (d *Disk) Save(dir string, kept func(path string) bool) error {
 
 func (n *node) save(dir, path string, kept func(string) bool) error {
 	if !n.folder {
-		data := n.data
+		data := slices.Clone(n.data)
 		for _, op := range n.writes {
 			for _, part := range op.blocks() {
 				if kept(path) {
@@ -279,7 +278,7 @@ func (n *node) save(dir, path string, kept func(string) bool) error {
 // longer is data with zeros where it is shorter than size.
 func longer(data []byte, size int64) []byte {
 	if missing := size - int64(len(data)); missing > 0 {
-		return append(slices.Clone(data), make([]byte, missing)...)
+		return append(data, make([]byte, missing)...)
 	}
 	return data
 }
