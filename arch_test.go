@@ -63,6 +63,8 @@ var imports = map[string][]string{
 	"test/fixture":   {},
 	"test/postgres":  {},
 	"test/collector": {},
+	"test/powercut":  {},
+	"test/stores":    {}, // only tests
 	"test/e2e":       {}, // drives the binary from outside
 }
 

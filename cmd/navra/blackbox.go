@@ -233,6 +233,9 @@ func showEntry(ctx context.Context, s std, o storeFlags, name string, asJSON boo
 	for _, a := range answers {
 		b.WriteString("\nits answer:\n" + view.Detail(a, time.Local))
 	}
+	if view.Unknown(r, answers) {
+		b.WriteString("\nno answer is recorded: outcome unknown. The call is on its way, or its gateway was killed; it may have run.\n")
+	}
 	_, err = io.WriteString(s.out, b.String())
 	return err
 }

@@ -3,12 +3,15 @@
 package heads
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,17 +54,33 @@ func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
 	file := &File{path: path, tag: tag, sync: sync, f: f}
 	if !sync {
 		file.boot = Boot()
+		return file, nil
+	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("heads file: %w", err), f.Close())
 	}
 	return file, nil
+}
+
+// syncFolder puts the names in a folder on the disk.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" { // which has no such thing
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // Lasting says that the log outlives a stop of this machine, though the file may not: its tail is never lost in one. It is called before Note.
 func (f *File) Lasting() { f.boot = "" }
 
-// Read reads the file at path; ok is false where there is none yet.
+// Read reads the file at path; ok is false where there is none yet, or where nothing of it but its length came to the disk before a power cut.
 func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
 	b, err := readWhole(path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(b) == 0 {
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(bytes.Trim(b, "\x00")) == 0 {
 		return Mark{}, false, nil
 	}
 	if err == nil {

@@ -49,6 +49,12 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%s edited: %v, want %v", name, err, ErrDamaged)
 		}
 	}
+	if err := os.WriteFile(path, make([]byte, len(b)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m, ok, err := Read(path, tag); ok || err != nil || m != (Mark{}) {
+		t.Errorf("a file of which only the length came to the disk: %+v, %v, %v", m, ok, err)
+	}
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -67,5 +67,18 @@ func create(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.Link(f.Name(), path)
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	syncFolder(dir)
+	return nil
+}
+
+// syncFolder puts the names in a folder on the disk, where its file system can do that: a key that a power cut took away would make what it
+// signed look forged.
+func syncFolder(dir string) {
+	if f, err := os.Open(dir); err == nil {
+		_ = f.Sync()
+		_ = f.Close()
+	}
 }

@@ -74,6 +74,15 @@ func Detail(r Record, loc *time.Location) string {
 	return b.String()
 }
 
+// Unknown reports whether a request went to an upstream and no answer is recorded, which answers are all that refer to it: whether it ran
+// is then not known. It is on its way, or its gateway was killed.
+func Unknown(r Record, answers []Record) bool {
+	e := r.Entry
+	asks := e.Kind == blackbox.Request || e.Kind == blackbox.Own && !strings.HasPrefix(e.Method, "notifications/")
+	return asks && e.Verdict == "allow" && e.Upstream != "" && e.Upstream != "self" &&
+		!slices.ContainsFunc(answers, func(a Record) bool { return a.Entry.Kind == blackbox.Answer || a.Entry.Kind == blackbox.OwnAnswer })
+}
+
 // body is what is kept of a payload, indented where it is whole JSON.
 func body(kept []byte) string {
 	var out, b bytes.Buffer
@@ -111,13 +120,18 @@ func (r Record) shown() shownRecord {
 	return s
 }
 
-// DetailJSON is an entry whole as one JSON object: entry as recorded, payloads, and where there are such its cause and its answers.
+// DetailJSON is an entry whole as one JSON object: entry as recorded, payloads, and where there are such its cause and its answers;
+// "outcome":"unknown" for a call without an answer.
 func DetailJSON(r Record, cause *Record, answers []Record) ([]byte, error) {
 	out := struct {
 		shownRecord
 		Cause   *shownRecord  `json:"cause,omitempty"`
 		Answers []shownRecord `json:"answers,omitempty"`
+		Outcome string        `json:"outcome,omitempty"`
 	}{shownRecord: r.shown()}
+	if Unknown(r, answers) {
+		out.Outcome = "unknown"
+	}
 	if cause != nil {
 		s := cause.shown()
 		out.Cause = &s

@@ -257,6 +257,34 @@ func TestDetail(t *testing.T) {
 	}
 }
 
+func TestACallWithoutAnAnswerIsUnknown(t *testing.T) {
+	sent := blackbox.Entry{Kind: blackbox.Request, Verdict: "allow", Upstream: "files", Method: "tools/call"}
+	denied, self, told, own := sent, sent, sent, sent
+	denied.Verdict, self.Upstream = "deny", "self"
+	told.Kind, told.Method, own.Kind, own.Method = blackbox.Own, "notifications/initialized", blackbox.Own, "initialize"
+	record := func(e blackbox.Entry) view.Record {
+		return view.Record{Row: blackbox.Row{Encoded: e.Encode()}, Entry: e}
+	}
+	answer, progress := []view.Record{record(blackbox.Entry{Kind: blackbox.Answer})}, []view.Record{record(blackbox.Entry{Kind: blackbox.Notification})}
+	for _, tt := range []struct {
+		name    string
+		e       blackbox.Entry
+		answers []view.Record
+		want    bool
+	}{
+		{"sent", sent, nil, true}, {"only progress", sent, progress, true}, {"answered", sent, answer, false}, {"denied", denied, nil, false},
+		{"answered by navra", self, nil, false}, {"a notification", told, nil, false}, {"navra's own request", own, nil, true},
+	} {
+		if got := view.Unknown(record(tt.e), tt.answers); got != tt.want {
+			t.Errorf("%s: Unknown = %v, want %v", tt.name, got, tt.want)
+		}
+		line, err := view.DetailJSON(record(tt.e), nil, tt.answers)
+		if err != nil || strings.HasSuffix(string(line), `"outcome":"unknown"}`) != tt.want {
+			t.Errorf("%s: %s, %v", tt.name, line, err)
+		}
+	}
+}
+
 func TestStats(t *testing.T) {
 	for _, by := range append(view.By(), "") {
 		s := view.NewStats(by, time.FixedZone("", 30*60))

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
-	if err := prepareFile(abs, o.ReadOnly); err != nil {
+	if err := prepareFile(abs, o); err != nil {
 		return nil, err
 	}
 	db := &DB{path: abs, now: o.Now, stmts: map[string]*sql.Stmt{}}
@@ -104,12 +105,16 @@ func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
 
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
-func prepareFile(path string, readOnly bool) error {
-	if readOnly {
+func prepareFile(path string, o Options) error {
+	if o.ReadOnly {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		return nil
+	}
+	there := filepath.Dir(path)
+	for there != filepath.Dir(there) && !exists(there) {
+		there = filepath.Dir(there)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
@@ -118,7 +123,33 @@ func prepareFile(path string, readOnly bool) error {
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
 	}
-	return f.Close()
+	err = f.Close()
+	if o.Fsync {
+		err = errors.Join(err, syncFolders(filepath.Dir(path), there))
+	}
+	if err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	return nil
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
+
+// syncFolders puts the names in a folder on the disk, and in those above it up to one: SQLite does not for a file that was there when it
+// came, and what was committed to a file without a name is lost.
+func syncFolders(dir, upto string) error {
+	if runtime.GOOS == "windows" { // which has no such thing
+		return nil
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		f, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil || dir == upto {
+			return err
+		}
+	}
 }
 
 func dsn(path string, o Options, immediate bool) string {
