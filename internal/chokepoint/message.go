@@ -67,15 +67,16 @@ type clearance struct {
 	spent    atomic.Bool
 	answered atomic.Bool
 
-	from  Peer
-	caps  mcp.Capabilities // what the upstream may ask while it runs
-	x     Crossing         // as it was admitted; the entry holds what the answer's entry repeats
-	seq   blackbox.Seq
-	token jsonrpc.Raw // the client's progress token; nil if it asked for no progress
-	open  scope.Opening
-	notes atomic.Int64 // progress that crossed
-	sent  jsonrpc.Raw  // params as the client gave them, for the paths they name
-	visit *Visit       // of navra's own messages that open a lane or read its lists
+	from    Peer
+	caps    mcp.Capabilities // what the upstream may ask while it runs
+	x       Crossing         // as it was admitted; the entry holds what the answer's entry repeats
+	seq     blackbox.Seq
+	token   jsonrpc.Raw // the client's progress token; nil if it asked for no progress
+	open    scope.Opening
+	notes   atomic.Int64 // progress that crossed
+	altered bool         // the filter found something in the answer
+	sent    jsonrpc.Raw  // params as the client gave them, for the paths they name
+	visit   *Visit       // of navra's own messages that open a lane or read its lists
 }
 
 // Cleared is what an upstream needs to send a message. The zero Cleared is nothing.

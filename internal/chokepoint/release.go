@@ -47,6 +47,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, &x, Ran).Msg}, nil
 	}
+	c.altered = len(x.found) > 0
 	return c.reply(m.Error != nil, x.final), nil
 }
 
@@ -197,9 +198,7 @@ func (c *clearance) adorn(v jsonrpc.Raw) jsonrpc.Raw {
 	if _, has := v.Get("resultType"); !has {
 		v = v.With("resultType", jsonrpc.Quote("complete"))
 	}
-	if m := c.method; c.x.facts.Topic == mcp.List || m == mcp.Discover || m == mcp.ResourcesRead {
-		v = v.With("ttlMs", jsonrpc.Raw("0")).With("cacheScope", jsonrpc.Quote("private"))
-	}
+	v = c.hinted(v)
 	meta, _ := v.Get("_meta")
 	return v.With("_meta", orEmpty(meta).With(mcp.Meta+"serverInfo", ServerInfo(c.by.version)))
 }

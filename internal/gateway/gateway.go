@@ -57,6 +57,7 @@ type Gateway struct {
 	seal       seal.Sealer
 	log        *slog.Logger
 	version    string
+	readers    *readers
 
 	active atomic.Int64 // requests being handled
 
@@ -69,11 +70,11 @@ type Gateway struct {
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
 func New(o Options) *Gateway {
 	g := &Gateway{
-		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
+		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version, readers: newReaders(),
 		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
 	}
 	g.upstreams = upstream.New(upstream.Options{
-		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,
+		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed, Heard: g.readers.heard,
 	})
 	return g
 }
@@ -81,6 +82,7 @@ func New(o Options) *Gateway {
 // Drain waits until no request is being handled, or until ctx ends: what is left then is cancelled as a shutdown. No new request
 // may come meanwhile.
 func (g *Gateway) Drain(ctx context.Context) {
+	g.Conclude()
 	g.idle(ctx)
 	g.mu.Lock()
 	for _, r := range g.flights {
@@ -180,8 +182,8 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 	} else if err != nil {
 		return err
 	}
-	var lost error                             // why the client hears no more; what comes is judged and recorded all the same
-	for got := range g.route(ctx, out, from) { // progress, and exactly one last: Answer or Failed
+	var lost error                                    // why the client hears no more; what comes is judged and recorded all the same
+	for got := range g.route(ctx, out, from, reply) { // progress, and exactly one last: Answer or Failed
 		m, err := g.chokepoint.Release(ctx, got, from)
 		if err != nil {
 			return err
@@ -198,13 +200,20 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 }
 
 // route sends m to its upstream; what navra answers itself comes back the same way.
-func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer) iter.Seq[chokepoint.FromUpstream] {
+func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer, reply mcp.Sink) iter.Seq[chokepoint.FromUpstream] {
+	if method := from.In.Msg.Method; method == mcp.Subscribe || method == mcp.Unsubscribe {
+		return func(yield func(chokepoint.FromUpstream) bool) { yield(g.subscribe(ctx, m, from)) }
+	}
 	if m.Upstream() != chokepoint.Self {
 		return g.upstreams.Send(ctx, m)
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
 		if _, err := m.Spend(g.chokepoint); err != nil {
 			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		if from.In.Msg.Method == mcp.Listen {
+			yield(m.Answer(g.listen(ctx, from, reply), 0))
 			return
 		}
 		yield(m.Answer(g.answer(from), 0))
@@ -225,6 +234,9 @@ func (g *Gateway) prepare(ctx context.Context, from chokepoint.Peer) {
 	g.chokepoint.Recall(ctx, lanes)
 	g.upstreams.Warm(lanes)
 	g.upstreams.Settle(ctx, lanes)
+	if topic := mcp.ListTopic(from.In.Msg.Method); topic != mcp.Unknown {
+		g.upstreams.Freshen(ctx, lanes, topic)
+	}
 }
 
 // notice takes a notification or a response. Nothing of it goes on; a cancellation ends the request it names.

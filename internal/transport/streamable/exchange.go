@@ -165,7 +165,7 @@ func (x *exchange) converse(ctx context.Context, step string, patience time.Dura
 				x.begin()
 			}
 		case <-x.tick():
-			if x.r.Method == http.MethodGet && !x.still() {
+			if x.lasts() && !x.still() {
 				x.lost() // the stream ends, and a new one is refused
 				continue
 			}
@@ -177,6 +177,11 @@ func (x *exchange) converse(ctx context.Context, step string, patience time.Dura
 			return err
 		}
 	}
+}
+
+// lasts reports whether the stream is one that has no end of its own.
+func (x *exchange) lasts() bool {
+	return x.lost != nil && (x.r.Method == http.MethodGet || x.in.Msg.Method == mcp.Listen)
 }
 
 // still reports whether the credential with which a stream was opened proves the same principal yet.

@@ -62,11 +62,15 @@ type conn struct {
 	refreshing atomic.Bool
 	again      atomic.Bool
 	asked      chan chokepoint.FromUpstream
+	follower   *follower
+	reading    chan struct{} // held while the lists are read
 }
 
 // dial starts what the lane's upstream is reached by.
 func (p *Pool) dial(ctx context.Context, e *lane, w way) (c *conn, err error) {
-	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom)}
+	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom), reading: make(chan struct{}, 1)}
+	c.follower = newFollower(c)
+	c.follower.wants = e.wants
 	client := p.clients[e.spec.Name]
 	switch {
 	case e.spec.URL == nil:
@@ -220,6 +224,13 @@ func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
 		case <-c.wire.over():
 		case <-ctx.Done():
 		}
+		return
+	}
+	about := func(path ...string) string {
+		v, _ := m.Params.Get(path...)
+		return string(v)
+	}
+	if c.news(c.pool.by.Unsolicited(c.lane, m), m.Method, about) {
 		return
 	}
 	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m)); listChanged(method) && c.visit.Load() != nil {

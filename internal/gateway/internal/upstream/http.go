@@ -72,12 +72,16 @@ type web struct {
 	ended  atomic.Bool
 	used   atomic.Int64 // exchanges under way
 
+	listening chan struct{} // closed when the stream that the upstream pushes on is open, or is not to be had
+	heard     func()        // closes it, once
+
 	mu      sync.Mutex
 	session string // guarded by mu
 }
 
 func openHTTP(c *conn, client *http.Client) *web {
-	w := &web{conn: c, client: client}
+	w := &web{conn: c, client: client, listening: make(chan struct{})}
+	w.heard = sync.OnceFunc(func() { close(w.listening) })
 	w.ctx, w.end = context.WithCancel(context.WithoutCancel(c.pool.ctx))
 	w.dead = make(chan struct{})
 	w.bury = sync.OnceFunc(func() {
@@ -440,6 +444,7 @@ func (w *web) listen() {
 	last, wait, fails := "", pushAgain, 0
 	for ctx.Err() == nil {
 		resp, err := w.get(ctx, last)
+		w.heard()
 		if status := chokepoint.HTTPStatus(0); errors.As(err, &status) && status < 500 {
 			return
 		}

@@ -30,6 +30,8 @@ type lane struct {
 	last  atomic.Int64 // unix nanoseconds
 
 	breaker breaker
+	wants   *wants
+	revived atomic.Int64 // how often it was opened again in a row for those who want to hear
 
 	mu       sync.Mutex
 	now      *opening // nil before the first start; guarded by mu
@@ -137,6 +139,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 		return nil, err
 	}
 	c.visit.Store(v)
+	p.follow(ctx, e, c)
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Log(ctx, seriousness(ctx), "lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}
@@ -185,6 +188,12 @@ func (p *Pool) dialAndGreet(ctx context.Context, e *lane, w way) (*conn, *chokep
 
 // readLists reads the lists of an open connection to their ends and installs them.
 func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) error {
+	select { // what was read last is installed last
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for {
 		m, more, err := v.Next(ctx)
 		if err != nil {
@@ -198,8 +207,8 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 		}
 	}
 	changed, err := v.Install(ctx)
-	if len(changed) > 0 && p.changed != nil {
-		p.changed(c.lane.Principal(), changed)
+	if !changed.Empty() && p.changed != nil {
+		p.changed(changed)
 	}
 	return err
 }
