@@ -64,6 +64,9 @@ type conn struct {
 	asked      chan chokepoint.FromUpstream
 	follower   *follower
 	reading    chan struct{} // held while the lists are read
+
+	rereads     [fewRereads]time.Time // when the last began; of who has set refreshing
+	rereadCount int
 }
 
 // dial starts what the lane's upstream is reached by.

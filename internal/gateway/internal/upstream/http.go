@@ -441,15 +441,19 @@ func (w *web) listen() {
 		case <-ctx.Done():
 		}
 	})
-	last, wait, fails := "", pushAgain, 0
+	last, wait, fails, opened := "", pushAgain, 0, false
 	for ctx.Err() == nil {
 		resp, err := w.get(ctx, last)
 		w.heard()
 		if status := chokepoint.HTTPStatus(0); errors.As(err, &status) && status < 500 {
+			if status == http.StatusNotFound && opened { // the session is over, and with it what was subscribed to
+				w.bury()
+			}
 			return
 		}
 		if err == nil {
 			began, heard := time.Now(), false
+			opened = true
 			s := newEvents(resp.Body, maxMessage)
 			for {
 				e, err := s.next()

@@ -213,8 +213,24 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 	return err
 }
 
-// rereadAfter is the least time between two readings of the lists.
-const rereadAfter = time.Second
+// rereadAfter is the least time between two readings of the lists, but for a few: then it is rereadSoon.
+const (
+	rereadAfter = time.Second
+	rereadSoon  = 200 * time.Millisecond
+	fewRereads  = 3
+)
+
+// pauseAfter is how long lists are not read again after a reading that has just begun: a storm of changes is read once a second.
+func (c *conn) pauseAfter(began time.Time) time.Duration {
+	at := &c.rereads[c.rereadCount%fewRereads]
+	c.rereadCount++
+	before := *at
+	*at = began
+	if began.Sub(before) > fewRereads*rereadAfter {
+		return rereadSoon
+	}
+	return rereadAfter
+}
 
 // refresh reads the lists again after the upstream said that one has changed. However often it says so, one reading runs and at most one waits.
 func (p *Pool) refresh(c *conn) {
@@ -226,14 +242,15 @@ func (p *Pool) refresh(c *conn) {
 		for {
 			c.again.Store(false)
 			began := time.Now()
+			pause := c.pauseAfter(began)
 			ctx, stop := context.WithTimeout(p.ctx, c.spec.Connect)
 			err := p.readLists(ctx, c, c.visit.Load().Again())
 			stop()
 			if err != nil && c.alive() {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
 			}
-			select { // a storm of changes is read once a second, and less often where that is much to read
-			case <-time.After(max(rereadAfter, 4*time.Since(began))):
+			select { // less often where that is much to read
+			case <-time.After(max(pause, 4*time.Since(began))):
 			case <-c.wire.over():
 				return
 			case <-p.ctx.Done():
