@@ -80,7 +80,7 @@ func (g *Gateway) listen(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 	if err == nil {
 		err = out.Send(ack.Msg)
 	}
-	if err == nil {
+	if err == nil && (granted.Lists() || len(granted.URIs) > 0) { // else there will be nothing to tell
 		g.tellAll(ctx, r, from, out)
 	}
 	return jsonrpc.Message{Result: new(jsonrpc.Object).Raw("_meta", chokepoint.ListenMeta(from)).Done()}
@@ -115,11 +115,14 @@ func (g *Gateway) grant(ctx context.Context, r *reader) (out mcp.Wish) {
 	var work sync.WaitGroup
 	slots := make(chan struct{}, followAtOnce)
 	for i, uri := range r.wish.URIs {
+		w, ok := g.chokepoint.AdmitWatch(ctx, r.from, uri)
+		if !ok {
+			continue
+		}
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			w, ok := g.chokepoint.AdmitWatch(ctx, r.from, uri)
-			agreed[i] = ok && g.follow(ctx, r, w) == nil
+			agreed[i] = g.follow(ctx, r, w) == nil
 		})
 	}
 	work.Wait()
