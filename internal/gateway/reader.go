@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
 
@@ -63,6 +64,7 @@ func (rs *readers) session(from chokepoint.Peer, streams int) *reader {
 	defer rs.mu.Unlock()
 	r := rs.sessions[place(from)]
 	if r == nil {
+		from.In.Msg = jsonrpc.Message{} // may be large
 		r = &reader{from: from, out: newOutbox(), watches: map[string]*watching{}}
 		rs.sessions[place(from)] = r
 		rs.all[r] = struct{}{}

@@ -432,4 +432,17 @@ func TestNewsWaitsForAStream(t *testing.T) {
 	e.updated("note://a", nil)
 	w.call("odd__touch", map[string]any{"uri": "note://a/more"})
 	e.updated("note://a/more", func(m message) { t.Errorf("told again: %s", m.Params) })
+	e.end()
+
+	// What is beneath is told of singly up to a bound, and then as the whole.
+	for i := range 40 {
+		w.call("odd__touch", map[string]any{"uri": fmt.Sprintf("note://a/many/%d", i)})
+	}
+	time.Sleep(200 * time.Millisecond) // as above
+	e = w.hear(t, "later")
+	n := 0
+	e.updated("note://a", func(message) { n++ })
+	if n == 0 || n > 33 {
+		t.Errorf("told of %d resources before the one that holds them, want 32, and that whose telling was cut off", n)
+	}
 }

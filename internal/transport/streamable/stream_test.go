@@ -358,6 +358,24 @@ func TestListenEndsWithTheCredential(t *testing.T) {
 	})
 }
 
+// A subscription of the stateless era is a request without an end of its own: it gets its answer when the credential is withdrawn.
+func TestSubscriptionEndsWithTheCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		g := start(t, f)
+		_, _, body := g.get(t, request("POST", timed("subscriptions/listen", 0), stateless))
+		if got := block(t, body); !strings.Contains(got, "notifications/progress") {
+			t.Fatalf("read %q", got)
+		}
+		f.revoked.Store(true)
+		began := time.Now()
+		rest, err := io.ReadAll(body)
+		if err != nil || !strings.Contains(string(rest), `"result"`) || time.Since(began) > commentEvery {
+			t.Errorf("after the credential was revoked: %q, %v after %v; want the result and the end of the stream", rest, err, time.Since(began))
+		}
+	})
+}
+
 func TestListenEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

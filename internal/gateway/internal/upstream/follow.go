@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -195,8 +196,12 @@ func (f *follower) subscribe(ctx context.Context) (done bool) {
 	}
 	var failed atomic.Bool
 	each(gone, func(w chokepoint.Watch) { _ = f.request(ctx, w, f.conn.pool.by.AdmitUnfollow) })
+	deaf := f.conn.deaf()
 	each(added, func(w chokepoint.Watch) {
-		err := f.request(ctx, w, f.conn.pool.by.AdmitFollow)
+		err := errDeaf
+		if !deaf {
+			err = f.request(ctx, w, f.conn.pool.by.AdmitFollow)
+		}
 		if err != nil && !errors.Is(err, chokepoint.ErrUnfollowed) {
 			failed.Store(true)
 		}
@@ -244,6 +249,15 @@ func (c *conn) pushed(ctx context.Context) {
 	case <-late.C:
 	case <-ctx.Done():
 	}
+}
+
+// errDeaf reports an upstream that has no way to tell of anything.
+var errDeaf = fmt.Errorf("%w: it offers no stream to be told on", chokepoint.ErrUnfollowed)
+
+// deaf reports whether nothing that the upstream sends unasked would be heard.
+func (c *conn) deaf() bool {
+	w, ok := c.wire.(*web)
+	return ok && w.deaf.Load()
 }
 
 // news takes a notification that belongs to what navra follows, and reports whether it did.

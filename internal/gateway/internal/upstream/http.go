@@ -74,6 +74,7 @@ type web struct {
 
 	listening chan struct{} // closed when the stream that the upstream pushes on is open, or is not to be had
 	heard     func()        // closes it, once
+	deaf      atomic.Bool   // there is no such stream
 
 	mu      sync.Mutex
 	session string // guarded by mu
@@ -444,8 +445,11 @@ func (w *web) listen() {
 	last, wait, fails, opened := "", pushAgain, 0, false
 	for ctx.Err() == nil {
 		resp, err := w.get(ctx, last)
+		status := chokepoint.HTTPStatus(0)
+		refused := errors.As(err, &status) && status < 500
+		w.deaf.Store(refused)
 		w.heard()
-		if status := chokepoint.HTTPStatus(0); errors.As(err, &status) && status < 500 {
+		if refused {
 			if status == http.StatusNotFound && opened { // the session is over, and with it what was subscribed to
 				w.bury()
 			}
