@@ -22,9 +22,9 @@ const maxNewsURI = 4 << 10
 // News says that a resource has changed. It is comparable: two of one resource over one lane are the same news. Nothing of it goes to a
 // client but by Tell.
 type News struct {
-	by   *Chokepoint
-	lane Lane
-	uri  string
+	by    *Chokepoint
+	lane  Lane
+	about string // a URI; not named as in a Watch, so that neither converts to the other
 }
 
 // News opens a notification of an upstream that a resource has changed; false where it is none.
@@ -46,12 +46,12 @@ func (n News) Under(w Watch) bool {
 	if n.by != w.by || n.lane != w.lane {
 		return false
 	}
-	rest, ok := strings.CutPrefix(n.uri, w.uri)
+	rest, ok := strings.CutPrefix(n.about, w.uri)
 	return ok && (rest == "" || strings.HasSuffix(w.uri, "/") || strings.IndexByte("/?#", rest[0]) >= 0)
 }
 
 // Exact reports whether n is about the very resource of w.
-func (n News) Exact(w Watch) bool { return n.uri == w.uri }
+func (n News) Exact(w Watch) bool { return n.about == w.uri }
 
 // Tell judges, labels, filters and records news on its way to one of those who asked for it: each is told by itself. to is the peer of
 // the session, or of the listen. Who may not read the resource is not told.
@@ -62,9 +62,9 @@ func (p *Chokepoint) Tell(ctx context.Context, n News, w Watch, to Peer) (Releas
 	}
 	x := p.begin(to)
 	x.way, x.entry.Kind, x.entry.Method = toClient, blackbox.Notification, mcp.ResourceUpdated
-	x.facts.Topic, x.facts.Item = mcp.Resource, p.resourceOf(n.lane, n.uri)
-	x.entry.Upstream, x.entry.Target = n.lane.upstream, n.uri
-	x.label, x.body = x.facts.Item.Label(), uriObject(n.uri)
+	x.facts.Topic, x.facts.Item = mcp.Resource, p.resourceOf(n.lane, n.about)
+	x.entry.Upstream, x.entry.Target = n.lane.upstream, n.about
+	x.label, x.body = x.facts.Item.Label(), uriObject(n.about)
 	v := p.policy.Load().Name(x.facts)
 	if x.role = v.Role; !v.Permits() {
 		v.Effect = policy.Deny // nobody is asked about a notification

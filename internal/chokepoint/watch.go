@@ -34,7 +34,7 @@ func (w Watch) Lane() Lane { return w.lane }
 func (w Watch) URI() string { return w.uri }
 
 // Missed is the news of a resource that may have changed while nobody was told.
-func (w Watch) Missed() News { return News{w.by, w.lane, w.uri} }
+func (w Watch) Missed() News { return News{by: w.by, lane: w.lane, about: w.uri} }
 
 // Watch makes of an admitted resources/subscribe or resources/unsubscribe what it is about. None of the two is sent on: navra asks
 // the upstream by itself, once for all that want to be told.

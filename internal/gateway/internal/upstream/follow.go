@@ -157,12 +157,14 @@ func (f *follower) retry() {
 	}
 }
 
-// answer notes what the upstream said to a watch. Where another connection told of it before, something may have been missed.
+// answer notes what the upstream said to a watch. Where it was told of before, and then for a while was not, something may have been missed.
 func (f *follower) answer(w chokepoint.Watch, err error) {
 	f.mu.Lock()
+	had, answered := f.answers[w]
 	f.answers[w] = err
 	f.mu.Unlock()
-	if err == nil && f.wants.hold(w) && f.conn.pool.heard != nil {
+	gap := f.wants.hold(w, err == nil) && !(answered && had == nil) // a listen that stands for others has none
+	if gap && f.conn.pool.heard != nil {
 		f.conn.pool.heard(w.Missed())
 	}
 }

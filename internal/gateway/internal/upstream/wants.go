@@ -93,12 +93,12 @@ func (w *wants) list() (out []chokepoint.Watch) {
 	return out
 }
 
-// hold notes that an upstream tells of x from now on, and reports whether one did before.
-func (w *wants) hold(x chokepoint.Watch) (before bool) {
+// hold notes that an upstream tells of x from now on, if it does, and reports whether one did before.
+func (w *wants) hold(x chokepoint.Watch, does bool) (before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.watches[x]
-	if o == nil {
+	if o == nil || !does {
 		return false
 	}
 	before, o.held = o.held, true
