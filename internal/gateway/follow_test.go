@@ -151,11 +151,16 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // listen begins a listen of a stateless client for one resource.
 func (r *rig) listen(ctx context.Context, id int, uri string) (*heard, <-chan error) {
+	out := &heard{}
+	return out, r.listenTo(ctx, id, uri, out)
+}
+
+func (r *rig) listenTo(ctx context.Context, id int, uri string, out mcp.Sink) <-chan error {
 	in := mcp.Inbound{Transport: mcp.WebSocket, Conn: "c"}
 	in.Msg, in.Fault = jsonrpc.Parse([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":[%q]},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, id, uri)))
-	out, done := &heard{}, make(chan error, 1)
+	done := make(chan error, 1)
 	go func() { done <- r.Handle(ctx, r.who, in, out) }()
-	return out, done
+	return done
 }
 
 // Resources that come to be wanted one by one are asked for one by one, and together when there are too many listens; each client is told
@@ -213,5 +218,43 @@ func TestListensThatEndAtOnce(t *testing.T) {
 	if n < 2 || n > 10 {
 		t.Errorf("%d listens in 2.5s, want 2 to 10: for lists and for the resource, each a few times", n)
 	}
+	r.Stop()
+}
+
+// A slow is a sink that is stuck in everything after the acknowledgement.
+type slow struct {
+	heard
+	stuck chan struct{}
+}
+
+func (s *slow) Send(m jsonrpc.Message) error {
+	if m.Method != mcp.Acknowledged {
+		<-s.stuck
+	}
+	return s.heard.Send(m)
+}
+
+// Who does not read disturbs nobody, and is told once of what changed often.
+func TestSlowReaderDisturbsNobody(t *testing.T) {
+	u := &teller{open: map[int]*told{}}
+	r := newRig(t, u, time.Minute)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	out := &slow{stuck: make(chan struct{})}
+	done := r.listenTo(ctx, 1, "note://1", out)
+	until(t, "the acknowledgement", func() bool { return len(out.methods()) == 1 })
+	fast, fastDone := r.listen(ctx, 2, "note://1")
+	until(t, "the other acknowledgement", func() bool { return len(fast.methods()) == 1 })
+	for i := range 6 {
+		u.tell("note://1")
+		until(t, "news", func() bool { return len(fast.methods()) == 2+i })
+	}
+	close(out.stuck)
+	until(t, "what waited", func() bool { return len(out.methods()) == 3 })
+	u.tell("note://1")
+	until(t, "news at last", func() bool { return len(out.methods()) == 4 })
+	end()
+	<-done
+	<-fastDone
 	r.Stop()
 }

@@ -64,6 +64,7 @@ type conn struct {
 	asked      chan chokepoint.FromUpstream
 	follower   *follower
 	reading    chan struct{} // held while the lists are read
+	read       atomic.Int64  // when they last were, in unix nanoseconds
 
 	rereads     [fewRereads]time.Time // when the last began; of who has set refreshing
 	rereadCount int

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -506,11 +505,3 @@ func (w *web) stop(how ending) {
 		}
 	}
 }
-
-// A Secret is a header's value. It prints as [redacted].
-type Secret string
-
-// Format keeps the value out of whatever prints it.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redacted]") }
-
-func (s Secret) reveal() string { return strings.TrimSpace(string(s)) }

@@ -190,6 +190,7 @@ func (p *Pool) dialAndGreet(ctx context.Context, e *lane, w way) (*conn, *chokep
 func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) error {
 	select { // what was read last is installed last
 	case c.reading <- struct{}{}:
+		c.read.Store(time.Now().UnixNano())
 		defer func() { <-c.reading }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
