@@ -224,11 +224,16 @@ func TestListensThatEndAtOnce(t *testing.T) {
 // A slow is a sink that is stuck in everything after the acknowledgement.
 type slow struct {
 	heard
-	stuck chan struct{}
+	stuck chan struct{} // closed to let it go on
+	here  chan struct{} // filled when it is stuck
 }
 
 func (s *slow) Send(m jsonrpc.Message) error {
 	if m.Method != mcp.Acknowledged {
+		select {
+		case s.here <- struct{}{}:
+		default:
+		}
 		<-s.stuck
 	}
 	return s.heard.Send(m)
@@ -240,7 +245,7 @@ func TestSlowReaderDisturbsNobody(t *testing.T) {
 	r := newRig(t, u, time.Minute)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	out := &slow{stuck: make(chan struct{})}
+	out := &slow{stuck: make(chan struct{}), here: make(chan struct{}, 1)}
 	done := r.listenTo(ctx, 1, "note://1", out)
 	until(t, "the acknowledgement", func() bool { return len(out.methods()) == 1 })
 	fast, fastDone := r.listen(ctx, 2, "note://1")
@@ -248,6 +253,9 @@ func TestSlowReaderDisturbsNobody(t *testing.T) {
 	for i := range 6 {
 		u.tell("note://1")
 		until(t, "news", func() bool { return len(fast.methods()) == 2+i })
+		if i == 0 {
+			<-out.here
+		}
 	}
 	close(out.stuck)
 	until(t, "what waited", func() bool { return len(out.methods()) == 3 })
