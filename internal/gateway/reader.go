@@ -80,8 +80,19 @@ func (rs *readers) session(from chokepoint.Peer, streams int) *reader {
 // wait gives a session over HTTP without a stream some time to open one. rs.mu is held.
 func (rs *readers) wait(r *reader) {
 	if r.from.In.Transport == mcp.HTTP && r.streams == 0 && !r.closed {
-		r.orphan = time.AfterFunc(orphaned, func() { rs.close(r) })
+		r.orphan = time.AfterFunc(orphaned, func() { rs.abandon(r) })
 	}
+}
+
+// abandon ends a session that has no stream still.
+func (rs *readers) abandon(r *reader) {
+	rs.mu.Lock()
+	var unfollow []func()
+	if r.streams == 0 {
+		unfollow = rs.shut(r)
+	}
+	rs.mu.Unlock()
+	call(unfollow)
 }
 
 // leave tells that a stream has ended. A session that follows nothing and has no stream is forgotten.
