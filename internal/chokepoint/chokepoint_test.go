@@ -74,6 +74,8 @@ func newBench(t *testing.T, o policy.Options, wrap func(store.Store) store.Store
 		for _, n := range names {
 			l.Tools = append(l.Tools, new(jsonrpc.Object).Text("name", n).Raw("inputSchema", jsonrpc.Raw(`{"type":"object"}`)).Done())
 		}
+		l.Capabilities = jsonrpc.Raw(`{"tools":{},"resources":{"subscribe":true}}`)
+		l.Resources = []jsonrpc.Raw{new(jsonrpc.Object).Text("uri", "note://"+names[0]).Text("name", names[0]).Done()}
 		return l
 	}
 	for _, who := range []string{"ann", "bob", "low"} {
