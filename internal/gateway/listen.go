@@ -52,7 +52,6 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 		if err := g.push(ctx, r, from, push); err != nil {
 			return err
 		}
-		pause(ctx)
 	}
 }
 

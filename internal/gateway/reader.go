@@ -16,7 +16,7 @@ const (
 	maxWatches    = mcp.MaxWatched // of one session, as of one listen
 	maxOwnWatches = 2048           // of one principal
 	maxListens    = 64             // of one principal
-	// newsPause is the least time between two lots of notices to one client: what changes more often is told of once.
+	// newsPause is the least time between two lots of news of resources to one client: what changes more often is told of once.
 	newsPause = 100 * time.Millisecond
 	// orphaned is how long the subscriptions of a session over HTTP are kept while it has no stream to be told on.
 	orphaned = 30 * time.Minute

@@ -145,7 +145,6 @@ func (g *Gateway) tellAll(ctx context.Context, r *reader, to chokepoint.Peer, ou
 		if err := g.tell(ctx, r, to, out); err != nil {
 			return
 		}
-		pause(ctx)
 	}
 }
 
@@ -181,6 +180,9 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 			r.out.back(nil, news[i:])
 			return err
 		}
+	}
+	if len(news) > 0 { // changes of lists are paced where they are read
+		pause(ctx)
 	}
 	return nil
 }

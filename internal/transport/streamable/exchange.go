@@ -53,6 +53,12 @@ func (x *exchange) post() {
 	default:
 		x.in.Msg, x.in.Fault = jsonrpc.Parse(body)
 	}
+	if x.in.Msg.Method == mcp.Listen && x.in.Fault == nil && !x.takes.stream { // it would hear nothing
+		m := plain(jsonrpc.CodeInvalidRequest, "Accept must allow "+typeStream, nil)
+		m.ID = x.in.Msg.ID
+		x.write(http.StatusNotAcceptable, m)
+		return
+	}
 	ctx, end := x.context(x.stateless())
 	defer end()
 	x.conclude(ctx, x.converse(ctx, "handle", patience, nil, x.o.Handler.Handle))

@@ -376,6 +376,17 @@ func TestSubscriptionEndsWithTheCredential(t *testing.T) {
 	})
 }
 
+func TestSubscriptionNeedsAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := start(t, &fake{})
+		_, resp, body := g.get(t, request("POST", timed("subscriptions/listen", 0), stateless, "Accept: application/json"))
+		text, err := io.ReadAll(body)
+		if want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Accept must allow text/event-stream"}}`; err != nil || resp.StatusCode != 406 || string(text) != want {
+			t.Errorf("%d %s, %v, want 406 %s", resp.StatusCode, text, err, want)
+		}
+	})
+}
+
 func TestListenEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

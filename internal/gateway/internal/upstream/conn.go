@@ -65,9 +65,7 @@ type conn struct {
 	follower   *follower
 	reading    chan struct{} // held while the lists are read
 	read       atomic.Int64  // when they last were, in unix nanoseconds
-
-	rereads     [fewRereads]time.Time // when the last began; of who has set refreshing
-	rereadCount int
+	reread     time.Time     // when lists were last read because they had changed; of who has set refreshing
 }
 
 // dial starts what the lane's upstream is reached by.

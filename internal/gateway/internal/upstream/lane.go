@@ -214,20 +214,17 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 	return err
 }
 
-// rereadAfter is the least time between two readings of the lists, but for a few: then it is rereadSoon.
+// rereadAfter is the least time between two readings of the lists; rereadSoon where there was none for a while: what changes twice is told of
+// in time twice.
 const (
 	rereadAfter = time.Second
 	rereadSoon  = 200 * time.Millisecond
-	fewRereads  = 3
 )
 
-// pauseAfter is how long lists are not read again after a reading that has just begun: a storm of changes is read once a second.
+// pauseAfter is how long lists are not read again after a reading that has just begun.
 func (c *conn) pauseAfter(began time.Time) time.Duration {
-	at := &c.rereads[c.rereadCount%fewRereads]
-	c.rereadCount++
-	before := *at
-	*at = began
-	if began.Sub(before) > fewRereads*rereadAfter {
+	before := c.reread
+	if c.reread = began; began.Sub(before) > 2*rereadAfter {
 		return rereadSoon
 	}
 	return rereadAfter
@@ -250,7 +247,7 @@ func (p *Pool) refresh(c *conn) {
 			if err != nil && c.alive() {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
 			}
-			select { // less often where that is much to read
+			select { // a storm of changes is read once a second, and less often where that is much to read
 			case <-time.After(max(pause, 4*time.Since(began))):
 			case <-c.wire.over():
 				return
