@@ -446,3 +446,23 @@ func TestNewsWaitsForAStream(t *testing.T) {
 		t.Errorf("told of %d resources before the one that holds them, want 32, and that whose telling was cut off", n)
 	}
 }
+
+// A process that ends is started again for those who follow, and asked again.
+func TestSubscriptionsOutliveTheProcess(t *testing.T) {
+	for _, era := range []string{"stateful", "stateless"} {
+		t.Run(era, func(t *testing.T) {
+			s := newSetup(t)
+			c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-watch", "-die-after", "1", "-era", era).open()
+			e := c.hear(t, "stdio")
+			if m := c.request("resources/subscribe", map[string]any{"uri": "note://a"}); string(m.Result) != "{}" {
+				t.Fatalf("subscribe: %s %+v", m.Result, m.Error)
+			}
+			for i := range 2 {
+				uri := fmt.Sprintf("note://a/%d", i)
+				c.call("touch", map[string]any{"uri": uri})
+				e.updated(uri, nil)
+				e.updated("note://a", nil) // of the process that has taken its place
+			}
+		})
+	}
+}
