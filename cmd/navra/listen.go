@@ -231,6 +231,7 @@ func (x *front) drain(r *running, limit time.Duration, s std) {
 	defer done()
 	empty := x.gate.Shut()
 	x.clients.SetKeepAlivesEnabled(false)
+	r.gateway.Conclude()
 	select {
 	case <-empty:
 	default:

@@ -108,9 +108,9 @@ func (b *Book) page(principal string) *Snapshot {
 	return s
 }
 
-// Install puts a listing in the place of what the principal's upstream listed before, and reports which topics a client
-// may now see differently.
-func (b *Book) Install(principal, upstream string, l Listing) (changed []mcp.Topic) {
+// Install puts a listing in the place of what the principal's upstream listed before, and returns what
+// differs now, as it was and as it is.
+func (b *Book) Install(principal, upstream string, l Listing) Changes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.page(principal)
@@ -124,14 +124,25 @@ func (b *Book) Install(principal, upstream string, l Listing) (changed []mcp.Top
 		delete(b.pages, principal)
 	}
 	s := b.page(principal)
+	return differences(old, s)
+}
+
+// Changes are the items of each topic that two snapshots do not share.
+type Changes map[mcp.Topic][]Item
+
+func differences(old, now *Snapshot) Changes {
+	out := Changes{}
 	for _, t := range []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource, mcp.Template} {
-		if !slices.EqualFunc(old.items[t], s.items[t], func(x, y Item) bool {
-			return x.Upstream == y.Upstream && x.Public == y.Public && string(x.Definition) == string(y.Definition)
-		}) {
-			changed = append(changed, t)
+		for _, pair := range [][2]*Snapshot{{old, now}, {now, old}} {
+			for _, it := range pair[0].items[t] {
+				other, has := pair[1].byPublic[t][it.Public]
+				if !has || other.Upstream != it.Upstream || string(other.Definition) != string(it.Definition) {
+					out[t] = append(out[t], it)
+				}
+			}
 		}
 	}
-	return changed
+	return out
 }
 
 // build joins listings into a snapshot. Where two items would have the same public name, or names that hosts spell alike, the one of the upstream
@@ -180,12 +191,12 @@ func (b *Book) Capabilities(principal string) map[mcp.Topic]bool {
 	return out
 }
 
-// Offers reports whether an upstream of the principal's that was heard of has a capability.
+// Offers reports whether an upstream of the principal's that was heard of has a capability, or, after a slash, a member of one.
 func (b *Book) Offers(principal, capability string) bool {
 	s := b.For(principal)
 	return slices.ContainsFunc(b.upstreams, func(u *Upstream) bool {
-		_, has := s.listings[u.Name].Capabilities.Get(capability)
-		return has
+		v, has := s.listings[u.Name].Capabilities.Get(strings.Split(capability, "/")...)
+		return has && string(v) != "false"
 	})
 }
 

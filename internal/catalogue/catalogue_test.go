@@ -54,7 +54,7 @@ func TestBookLeavesOutSingly(t *testing.T) {
 	l := tools("ok", "ok", "")
 	l.Tools = append(l.Tools, jsonrpc.Raw(`{"name":"noschema"}`), jsonrpc.Raw(`{"name":"badschema","inputSchema":{"type":"string"}}`), tool("last"))
 	b := NewBook([]*Upstream{files}, 0)
-	if changed := b.Install("ann", "files", l); len(changed) != 1 || changed[0] != mcp.Tool {
+	if changed := b.Install("ann", "files", l); len(changed) != 1 || len(changed[mcp.Tool]) == 0 {
 		t.Errorf("Install = %v, want tools", changed)
 	}
 	var got []string

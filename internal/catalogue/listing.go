@@ -3,6 +3,7 @@ package catalogue
 import (
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/yosida95/uritemplate/v3"
 
@@ -20,6 +21,13 @@ type Listing struct {
 	Prompts      []jsonrpc.Raw
 	Resources    []jsonrpc.Raw
 	Templates    []jsonrpc.Raw
+	Hints        map[mcp.Topic]Hint // of the lists as they were read; not kept
+}
+
+// A Hint says how long a list may be used, and by whom. The zero Hint: it is out of date already, and one principal's alone.
+type Hint struct {
+	Until  time.Time
+	Public bool
 }
 
 // Encode writes l for the store.

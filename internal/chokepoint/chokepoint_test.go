@@ -80,6 +80,8 @@ func newBenchWith(t testing.TB, o policy.Options, wrap func(store.Store) store.S
 		for _, n := range names {
 			l.Tools = append(l.Tools, new(jsonrpc.Object).Text("name", n).Raw("inputSchema", jsonrpc.Raw(`{"type":"object"}`)).Done())
 		}
+		l.Capabilities = jsonrpc.Raw(`{"tools":{},"resources":{"subscribe":true}}`)
+		l.Resources = []jsonrpc.Raw{new(jsonrpc.Object).Text("uri", "note://"+names[0]).Text("name", names[0]).Done()}
 		return l
 	}
 	for _, who := range []string{"ann", "bob", "low"} {

@@ -81,6 +81,7 @@ type clearance struct {
 	logs    atomic.Int64     // log messages that crossed
 	open    scope.Opening
 	notes   atomic.Int64 // progress that crossed
+	altered bool         // the filter found something in the answer
 	sent    jsonrpc.Raw  // params as the client gave them, for the paths they name
 	visit   *Visit       // of navra's own messages that open a lane or read its lists
 }

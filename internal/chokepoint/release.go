@@ -63,6 +63,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if c.missing != 0 && c.from.Version.Stateless() && unsuccessful(m) {
 		return c.lacking(c.missing), nil
 	}
+	c.altered = len(x.found) > 0
 	return c.reply(m.Error != nil, x.final), nil
 }
 
@@ -249,9 +250,7 @@ func (c *clearance) adorn(v jsonrpc.Raw) jsonrpc.Raw {
 	if _, has := v.Get("resultType"); !has {
 		v = v.With("resultType", jsonrpc.Quote("complete"))
 	}
-	if m := c.method; c.x.facts.Topic == mcp.List || m == mcp.Discover || m == mcp.ResourcesRead {
-		v = v.With("ttlMs", jsonrpc.Raw("0")).With("cacheScope", jsonrpc.Quote("private"))
-	}
+	v = c.hinted(v)
 	meta, _ := v.Get("_meta")
 	return v.With("_meta", orEmpty(meta).With(mcp.Meta+"serverInfo", ServerInfo(c.by.version)))
 }

@@ -177,13 +177,17 @@ func (v *Visit) take(method string, result jsonrpc.Raw) error {
 	if v.bytes += len(page); v.bytes > maxListedBytes {
 		return fmt.Errorf("%s: the upstream's lists have more than %d bytes", method, maxListedBytes)
 	}
+	altered := false
 	for def := range page.Elements() {
-		if out, ok := v.by.clean(def); ok {
+		out, ok := v.by.clean(def)
+		altered = altered || !ok || string(out) != string(def)
+		if ok {
 			*list = append(*list, out)
 		} else {
 			v.by.log.Warn("definition left out: a secret stands in its name, or it could not be examined", "upstream", v.lane.upstream)
 		}
 	}
+	v.hint(method, result, altered)
 	v.cursor, _ = result.Get("nextCursor")
 	if _, text := v.cursor.Text(); !text {
 		v.cursor = nil
@@ -285,14 +289,15 @@ func (v *Visit) learnt(version mcp.Version, result jsonrpc.Raw) {
 	v.plan()
 }
 
-// Install puts what the visit learnt into the catalogue and keeps it for the next start. It reports which topics changed.
-func (v *Visit) Install(ctx context.Context) ([]mcp.Topic, error) {
+// Install puts what the visit learnt into the catalogue and keeps it for the next start. It reports what
+// changed.
+func (v *Visit) Install(ctx context.Context) (Change, error) {
 	if len(v.todo) > 0 {
-		return nil, errors.New("the lists were not read to their ends")
+		return Change{}, errors.New("the lists were not read to their ends")
 	}
 	p := v.by
 	before := p.book.For(v.lane.principal).Left
-	changed := p.book.Install(v.lane.principal, v.lane.upstream, v.listing)
+	changed := Change{v.lane.principal, p.book.Install(v.lane.principal, v.lane.upstream, v.listing)}
 	told := 0
 	for _, left := range p.book.For(v.lane.principal).Left {
 		if left.Upstream == v.lane.upstream || !slices.Contains(before, left) { // a name of its may have been another's until now

@@ -39,7 +39,7 @@ func list(m *jsonrpc.Message, from chokepoint.Peer, key string, items []jsonrpc.
 }
 
 func (g *Gateway) initialized(from chokepoint.Peer, view chokepoint.View) jsonrpc.Raw {
-	o := new(jsonrpc.Object).Text("protocolVersion", string(from.Version)).Raw("capabilities", capabilities(view, true))
+	o := new(jsonrpc.Object).Text("protocolVersion", string(from.Version)).Raw("capabilities", capabilities(view))
 	o.Raw("serverInfo", chokepoint.ServerInfo(g.version))
 	if view.Instructions != "" {
 		o.Text("instructions", view.Instructions)
@@ -52,15 +52,15 @@ func (g *Gateway) discovered(view chokepoint.View) jsonrpc.Raw {
 	for _, v := range mcp.Supported() {
 		versions = append(versions, jsonrpc.Quote(string(v)))
 	}
-	o := new(jsonrpc.Object).Raw("supportedVersions", jsonrpc.Array(versions...)).Raw("capabilities", capabilities(view, false))
+	o := new(jsonrpc.Object).Raw("supportedVersions", jsonrpc.Array(versions...)).Raw("capabilities", capabilities(view))
 	if view.Instructions != "" {
 		o.Text("instructions", view.Instructions)
 	}
 	return o.Done()
 }
 
-// capabilities says what is there. The stateless era hears of changed lists over subscriptions, which navra does not offer.
-func capabilities(view chokepoint.View, listChanged bool) jsonrpc.Raw {
+// capabilities says what is there. navra hears when lists change, or reads them when they are asked for, and tells.
+func capabilities(view chokepoint.View) jsonrpc.Raw {
 	o := new(jsonrpc.Object)
 	for _, c := range []struct {
 		topic mcp.Topic
@@ -69,9 +69,9 @@ func capabilities(view chokepoint.View, listChanged bool) jsonrpc.Raw {
 		if !view.Capabilities[c.topic] {
 			continue
 		}
-		inner := new(jsonrpc.Object)
-		if listChanged {
-			inner.Bool("listChanged", true)
+		inner := new(jsonrpc.Object).Bool("listChanged", true)
+		if c.topic == mcp.Resource && view.Offers(mcp.SubscribeCapability) {
+			inner.Bool("subscribe", true)
 		}
 		o.Raw(c.name, inner.Done())
 	}

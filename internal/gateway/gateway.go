@@ -57,6 +57,7 @@ type Gateway struct {
 	seal       seal.Sealer
 	log        *slog.Logger
 	version    string
+	readers    *readers
 
 	active atomic.Int64    // requests being handled
 	ctx    context.Context // ends with Stop, and with it what is done in the background
@@ -76,13 +77,13 @@ type Gateway struct {
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
 func New(o Options) *Gateway {
 	g := &Gateway{
-		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version,
+		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version, readers: newReaders(),
 		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
 		asked: map[flight]*asked{}, parks: map[string]*parked{}, slots: make(chan struct{}, maxBackground),
 	}
 	g.ctx, g.halt = context.WithCancel(context.Background())
 	g.upstreams = upstream.New(upstream.Options{
-		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed,
+		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed, Heard: g.readers.heard,
 		Unasked: g.unasked, Withdrawn: g.withdrawn,
 	})
 	return g
@@ -91,6 +92,7 @@ func New(o Options) *Gateway {
 // Drain waits until no request is being handled, or until ctx ends: what is left then is cancelled as a shutdown. No new request
 // may come meanwhile.
 func (g *Gateway) Drain(ctx context.Context) {
+	g.Conclude()
 	g.idle(ctx)
 	g.mu.Lock()
 	for _, r := range g.flights {
@@ -217,7 +219,7 @@ func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (
 	defer questions.Wait()
 	defer stop(errAnswered)
 	var round chokepoint.Released
-	for got := range g.route(ctx, out, w.from) { // progress, questions, and exactly one last: Answer or Failed
+	for got := range g.route(ctx, out, w.from, w.out) { // progress, questions, and exactly one last: Answer or Failed
 		m, err := g.chokepoint.Release(ctx, got, w.from)
 		switch {
 		case err != nil:
@@ -262,13 +264,20 @@ func (g *Gateway) took(ctx context.Context, w way, m chokepoint.Released) {
 }
 
 // route sends m to its upstream; what navra answers itself comes back the same way.
-func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer) iter.Seq[chokepoint.FromUpstream] {
+func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer, reply mcp.Sink) iter.Seq[chokepoint.FromUpstream] {
+	if method := from.In.Msg.Method; method == mcp.Subscribe || method == mcp.Unsubscribe {
+		return func(yield func(chokepoint.FromUpstream) bool) { yield(g.subscribe(ctx, m, from)) }
+	}
 	if m.Upstream() != chokepoint.Self {
 		return g.upstreams.Send(ctx, m)
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
 		if _, err := m.Spend(g.chokepoint); err != nil {
 			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		if from.In.Msg.Method == mcp.Listen {
+			yield(m.Answer(g.listen(ctx, from, reply), 0))
 			return
 		}
 		yield(m.Answer(g.answer(from), 0))
@@ -289,6 +298,9 @@ func (g *Gateway) prepare(ctx context.Context, from chokepoint.Peer) {
 	g.chokepoint.Recall(ctx, lanes)
 	g.upstreams.Warm(lanes)
 	g.upstreams.Settle(ctx, lanes)
+	if topic := mcp.ListTopic(from.In.Msg.Method); topic != mcp.Unknown {
+		g.upstreams.Freshen(ctx, lanes, topic)
+	}
 }
 
 // notice takes a notification or a response. A response may answer what an upstream asked; of notifications nothing goes on, but

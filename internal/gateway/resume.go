@@ -24,3 +24,10 @@ func (g *Gateway) newest() map[string]*listener {
 	}
 	return m
 }
+
+// isNewest reports whether a listener is the one that its session is pushed to.
+func (g *Gateway) isNewest(l *listener) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return l.from.In.Transport != mcp.HTTP || g.newest()[l.from.Session] == l
+}

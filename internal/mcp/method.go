@@ -83,7 +83,10 @@ var methods = map[string]method{
 	ToolsCall:     {Tool, true, true, "name"},
 	PromptsGet:    {Prompt, true, true, "name"},
 	ResourcesRead: {Resource, true, true, "uri"},
+	Subscribe:     {Resource, true, false, "uri"},
+	Unsubscribe:   {Resource, true, false, "uri"},
 	Complete:      {Prompt, true, true, ""},
+	Listen:        {Subscription, false, true, ""},
 	SetLevel:      {Lifecycle, true, false, ""},
 }
 
@@ -110,6 +113,9 @@ func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 		return Subject{Topic: d.topic}, nil
 	case m.Method == Complete:
 		return completes(m.Params)
+	case m.Method == Listen:
+		_, bad := WishOf(m.Params)
+		return Subject{Topic: d.topic}, bad
 	case d.key == "":
 		return Subject{Topic: d.topic}, nil
 	}
@@ -127,7 +133,7 @@ func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 // MirroredName returns the params member that the Mcp-Name header of a method mirrors, and whether there is one.
 func MirroredName(m jsonrpc.Message) (string, bool) {
 	d := methods[m.Method]
-	if d.key == "" {
+	if d.key == "" || !d.current {
 		return "", false
 	}
 	raw, _ := m.Params.Get(d.key)
@@ -153,13 +159,15 @@ func invalid(text string) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: " + text}
 }
 
-// CapabilityOf names the capability of a server without which a client's method is not there; "" for the others.
+// CapabilityOf names the capability of a server without which a client's method is not there, with a slash before a member of it; "" for the others.
 func CapabilityOf(method string) string {
 	switch method {
 	case Complete:
 		return "completions"
 	case SetLevel:
 		return "logging"
+	case Subscribe, Unsubscribe:
+		return SubscribeCapability
 	}
 	return ""
 }

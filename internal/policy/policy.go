@@ -145,8 +145,8 @@ func (p *Policy) Name(f Facts) Verdict {
 	if f.Who.IsZero() {
 		return Denied(StageName, "no principal")
 	}
-	if f.Topic == mcp.Lifecycle || f.Topic == mcp.List {
-		return Allowed(StageName) // lists show only what Name permits singly
+	if f.Topic == mcp.Lifecycle || f.Topic == mcp.List || f.Topic == mcp.Subscription {
+		return Allowed(StageName) // lists show only what Name permits singly; what a listen names is judged singly too
 	}
 	if f.Topic == mcp.Template && f.Item.Upstream != nil {
 		return p.template(f)
@@ -182,6 +182,32 @@ func (p *Policy) Name(f Facts) Verdict {
 		}
 	}
 	return best
+}
+
+// Open reports whether all roles may touch an item alike, without being asked: what is made of such items is the same for everybody.
+func (p *Policy) Open(topic mcp.Topic, it catalogue.Item) bool {
+	if it.Upstream == nil {
+		return false
+	}
+	subject, ok := it.Canonical(), true
+	if topic == mcp.Resource {
+		if subject, ok = normalURI(subject); !ok {
+			return false
+		}
+	}
+	begins, _, _ := strings.Cut(subject, "{")
+	for _, r := range p.roles {
+		if topic == mcp.Template { // rules are on URIs
+			if len(r.deny.names[mcp.Resource]) > 0 || !slices.ContainsFunc(r.allow.names[mcp.Resource], func(g glob) bool { return g.all && strings.HasPrefix(begins, g.begins) }) {
+				return false
+			}
+			continue
+		}
+		if r.deny.has(topic, subject) || r.ask.has(topic, subject) || !r.allow.has(topic, subject) {
+			return false
+		}
+	}
+	return true
 }
 
 // Asks judges whether an upstream may ask the client a question of the kind. role is the one that permitted the call that the question

@@ -167,3 +167,34 @@ func TestAnd(t *testing.T) {
 		t.Error("the zero verdict does not deny")
 	}
 }
+
+// What all roles see alike may be kept for everybody.
+func TestOpen(t *testing.T) {
+	all := policy.Role{Allow: []policy.Patterns{{Tools: []string{"*"}, Resources: []string{"*"}}}}
+	u := &catalogue.Upstream{Name: "files"}
+	tool := catalogue.Item{Topic: mcp.Tool, Upstream: u, Name: "read"}
+	note := catalogue.Item{Topic: mcp.Resource, Upstream: u, Name: "note://a"}
+	family := catalogue.Item{Topic: mcp.Template, Upstream: u, Name: "note://{id}"}
+	for _, tt := range []struct {
+		name               string
+		other              policy.Role
+		tool, note, family bool
+	}{
+		{"another that sees all", all, true, true, true},
+		{"another that sees nothing", policy.Role{}, false, false, false},
+		{"another that is denied the tool", policy.Role{Allow: all.Allow, Deny: []policy.Patterns{{Tools: []string{"files/read"}}}}, false, true, true},
+		{"another that is asked for the tool", policy.Role{Allow: all.Allow, Ask: []policy.Patterns{{Tools: []string{"files/*"}}}}, false, true, true},
+		{"another that is denied some resource", policy.Role{Allow: all.Allow, Deny: []policy.Patterns{{Resources: []string{"note://b"}}}}, true, true, false},
+		{"another that may read one resource", policy.Role{Allow: []policy.Patterns{{Tools: []string{"*"}, Resources: []string{"note://a"}}}}, true, true, false},
+	} {
+		p, err := policy.New(policy.Options{Roles: map[string]policy.Role{"all": all, "other": tt.other}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for it, want := range map[*catalogue.Item]bool{&tool: tt.tool, &note: tt.note, &family: tt.family} {
+			if got := p.Open(it.Topic, *it); got != want {
+				t.Errorf("%s: Open(%s) = %v, want %v", tt.name, it.Name, got, want)
+			}
+		}
+	}
+}

@@ -226,7 +226,7 @@ func TestCrossOrigin(t *testing.T) {
 	resp, _ := ask(t, http.DefaultClient, "OPTIONS", url, preflight("https://app.example"))
 	h := resp.Header
 	if resp.StatusCode != 204 || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Vary") != "Origin" || h.Get("Access-Control-Allow-Methods") != "GET, POST, DELETE" ||
-		!strings.HasSuffix(h.Get("Access-Control-Allow-Headers"), ", Last-Event-ID, Mcp-Param-Region") || h.Get("Access-Control-Allow-Credentials") != "" {
+		!strings.HasSuffix(h.Get("Access-Control-Allow-Headers"), ", Last-Event-ID, traceparent, tracestate, baggage, Mcp-Param-Region") || h.Get("Access-Control-Allow-Credentials") != "" {
 		t.Errorf("preflight: %d %v", resp.StatusCode, h)
 	}
 	resp, _ = ask(t, http.DefaultClient, "POST", url, http.Header{"Origin": {"https://app.example"}})

@@ -83,6 +83,13 @@ var matrix = []row{
 	{"resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/plan.txt"} }, "allow", "", false},
 	{"resource by its template", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/hidden.txt"} }, "failure", "the code of a missing resource", false},
 	{"unknown resource", mcp.ResourcesRead, params(map[string]any{"uri": "file:///no/such"}), "message", "the code of a missing resource", false},
+	{"subscription", mcp.Subscribe, params(map[string]any{"uri": "note://a"}), "allow", "", false},
+	{"subscription to an unknown resource", mcp.Subscribe, params(map[string]any{"uri": "note://no-such"}), "message", "", false},
+	{"subscription to a forbidden resource", mcp.Subscribe, params(map[string]any{"uri": "note://b"}), "name", "", false},
+	{"end of a subscription", mcp.Unsubscribe, params(map[string]any{"uri": "note://a"}), "allow", "", false},
+	{"end of a subscription to an unknown resource", mcp.Unsubscribe, params(map[string]any{"uri": "note://no-such"}), "message", "", false},
+	{"end of a subscription to a forbidden resource", mcp.Unsubscribe, params(map[string]any{"uri": "note://b"}), "name", "", false},
+	{"listen of which nothing is granted", mcp.Listen, params(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"note://b", "note://no-such"}}}), "allow", "", false},
 	{"forbidden resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/b.txt"} }, "name", "the code of a missing resource", false},
 }
 
@@ -231,13 +238,14 @@ upstreams:
   docs: {command: [%[1]q, files, /nonexistent]}
   mail: {command: [%[1]q, mail], tools: {send_mail: {class: egress}}}
   odd: {command: [%[1]q, odd], tools: {echo: {class: read}, work: {class: read}, typed: {class: read}}}
+  notes: {command: [%[1]q, odd, -watch]}
   mute: {command: [%[1]q, odd, -never], timeouts: {call: 200ms}, tools: {echo: {class: read}}}
 principals: {local: {roles: [tester]}}
 roles:
   tester:
     rules:
       - allow: {tools: ["*"], prompts: ["*"], resources: ["*"]}
-      - deny: {tools: ["files/edit_file"], prompts: ["docs/*"], resources: ["file://%[2]s/b.txt"]}
+      - deny: {tools: ["files/edit_file"], prompts: ["docs/*"], resources: ["file://%[2]s/b.txt", "note://b"]}
 `, fixtureBin, dir, filepath.Join(s.Home, "state", "navra", "navra.db")))
 	p := peers[transport](s, config, v)
 	out := map[string]shown{}

@@ -55,6 +55,12 @@ func (x *exchange) post() {
 	default:
 		x.in.Msg, x.in.Fault = jsonrpc.Parse(body)
 	}
+	if x.in.Msg.Method == mcp.Listen && x.in.Fault == nil && !x.takes.stream { // it would hear nothing
+		m := plain(jsonrpc.CodeInvalidRequest, "Accept must allow "+typeStream, nil)
+		m.ID = x.in.Msg.ID
+		x.write(http.StatusNotAcceptable, m)
+		return
+	}
 	c := x.start("handle", x.stateless(), nil, x.o.Handler.Handle)
 	if err, held := x.converse(c, patience, nil); !held {
 		x.conclude(c.ctx, err)
@@ -198,7 +204,7 @@ func (x *exchange) converse(c *conversation, patience time.Duration, registered 
 			gone = nil
 			x.lost()
 		case <-x.tick():
-			if x.r.Method == http.MethodGet && !x.still() {
+			if x.lasts() && !x.still() {
 				x.lost() // the stream ends, and a new one is refused
 				continue
 			}
@@ -214,6 +220,11 @@ func (x *exchange) converse(c *conversation, patience time.Duration, registered 
 
 // begun reports whether the event stream has begun.
 func (x *exchange) begun() bool { return x.comments != nil }
+
+// lasts reports whether the stream is one that has no end of its own.
+func (x *exchange) lasts() bool {
+	return x.lost != nil && (x.r.Method == http.MethodGet || x.in.Msg.Method == mcp.Listen)
+}
 
 // still reports whether the credential with which a stream was opened proves the same principal yet.
 func (x *exchange) still() bool {

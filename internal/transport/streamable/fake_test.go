@@ -82,6 +82,10 @@ func (f *fake) Handle(ctx context.Context, who auth.Principal, in mcp.Inbound, o
 		_ = out.Send(progress)
 		out.Open("session-1")
 		return out.Send(result(id))
+	case mcp.Listen: // until it is ended: with its result
+		_ = out.Send(progress)
+		<-ctx.Done()
+		return out.Send(result(id))
 	case "notify":
 		if err := out.Send(progress); err != nil {
 			return err

@@ -368,6 +368,35 @@ func TestListenEndsWithTheCredential(t *testing.T) {
 	})
 }
 
+// A subscription of the stateless era is a request without an end of its own: it gets its answer when the credential is withdrawn.
+func TestSubscriptionEndsWithTheCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		g := start(t, f)
+		_, _, body := g.get(t, request("POST", timed("subscriptions/listen", 0), stateless))
+		if got := block(t, body); !strings.Contains(got, "notifications/progress") {
+			t.Fatalf("read %q", got)
+		}
+		f.revoked.Store(true)
+		began := time.Now()
+		rest, err := io.ReadAll(body)
+		if err != nil || !strings.Contains(string(rest), `"result"`) || time.Since(began) > commentEvery {
+			t.Errorf("after the credential was revoked: %q, %v after %v; want the result and the end of the stream", rest, err, time.Since(began))
+		}
+	})
+}
+
+func TestSubscriptionNeedsAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := start(t, &fake{})
+		_, resp, body := g.get(t, request("POST", timed("subscriptions/listen", 0), stateless, "Accept: application/json"))
+		text, err := io.ReadAll(body)
+		if want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Accept must allow text/event-stream"}}`; err != nil || resp.StatusCode != 406 || string(text) != want {
+			t.Errorf("%d %s, %v, want 406 %s", resp.StatusCode, text, err, want)
+		}
+	})
+}
+
 func TestListenEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

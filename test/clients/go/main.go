@@ -80,11 +80,13 @@ func run(era string, target []string) {
 	if era == "modern" {
 		version = "2026-07-28"
 	}
-	progress := &counts{n: map[string]int{}}
+	progress, updates := &counts{n: map[string]int{}}, &counts{n: map[string]int{}}
 	c := mcp.NewClient(&mcp.Implementation{Name: "navra-test", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			progress.add(r.Params.ProgressToken)
 		},
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates.add(r.Params.URI) },
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {}, // has the SDK listen for it
 	})
 	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: target[0], HTTPClient: &http.Client{Transport: bearer(target[1])}}
 	if target[0] == "--" {
@@ -198,6 +200,31 @@ func run(era string, target []string) {
 			}
 		}
 		return nil
+	})
+	check("subscription", func() error {
+		var uri string
+		for r, err := range s.Resources(ctx, nil) {
+			if err == nil && strings.HasPrefix(r.URI, "demo://") {
+				uri = r.URI
+			}
+		}
+		for _, u := range []string{uri, "test://static-text"} {
+			if err := s.Subscribe(ctx, &mcp.SubscribeParams{URI: u}); err != nil {
+				return fmt.Errorf("%s: %w", u, err)
+			}
+		}
+		for range 8 { // others toggle it too
+			if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "old__toggle-subscriber-updates"}); err != nil {
+				return err
+			}
+			for range 20 {
+				if updates.of(uri) > 0 {
+					return errors.Join(s.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}), s.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: "test://static-text"}))
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		return fmt.Errorf("no news of %s", uri)
 	})
 	check("close", s.Close)
 }

@@ -147,6 +147,22 @@ if (up && kind === 'resume') await check('resume', async () => {
   must(!r.isError && r.content[0].text === 'done', r);
   must(got.join() === Array.from({ length: 40 }, (_, i) => i + 1).join(), got);
 });
+if (up && kind === 'both') await check('subscription', async () => {
+  const updates = [], note = n => updates.push(n.params.uri);
+  if (sdk === 'v1') c.setNotificationHandler((await load('@modelcontextprotocol/sdk/types.js')).ResourceUpdatedNotificationSchema, note);
+  else c.setNotificationHandler('notifications/resources/updated', note);
+  const uri = (await c.listResources()).resources.map(r => r.uri).find(u => u.startsWith('demo://'));
+  let listen;
+  if (era === 'modern') listen = await c.listen({ toolsListChanged: true, resourceSubscriptions: [uri, 'test://static-text'] });
+  else for (const u of [uri, 'test://static-text']) await c.subscribeResource({ uri: u });
+  for (let i = 0; i < 8 && !updates.includes(uri); i++) { // others toggle it too
+    await call('old__toggle-subscriber-updates', {});
+    for (let j = 0; j < 20 && !updates.includes(uri); j++) await sleep(50);
+  }
+  must(updates.includes(uri), updates);
+  if (listen) await listen.close();
+  else for (const u of [uri, 'test://static-text']) await c.unsubscribeResource({ uri: u });
+});
 if (up) await check('close', async () => { await c.close(); await sleep(50); });
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);

@@ -68,6 +68,11 @@ type conn struct {
 	serial     uint64        // unique in the pool
 	turn       chan struct{} // taken by a call that may be asked back about
 	level      atomic.Uint32 // of log messages that a request has asked for
+	told       atomic.Uint32 // which the upstream was told last
+	follower   *follower
+	reading    chan struct{} // held while the lists are read
+	read       atomic.Int64  // when they last were, in unix nanoseconds
+	reread     time.Time     // when lists were last read because they had changed; of who has set refreshing
 
 	mu     sync.Mutex
 	asking map[string]func() // what to do when a question of that id is replied to; guarded by mu
@@ -75,7 +80,12 @@ type conn struct {
 
 // dial starts what the lane's upstream is reached by.
 func (p *Pool) dial(ctx context.Context, e *lane, w way) (c *conn, err error) {
-	c = &conn{pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom), serial: p.serial.Add(1), turn: make(chan struct{}, 1)}
+	c = &conn{
+		pool: p, lane: e.key, spec: e.spec, asked: make(chan chokepoint.FromUpstream, askedRoom), reading: make(chan struct{}, 1),
+		serial: p.serial.Add(1), turn: make(chan struct{}, 1),
+	}
+	c.follower = newFollower(c)
+	c.follower.wants = e.wants
 	client := p.clients[e.spec.Name]
 	switch {
 	case e.spec.URL == nil:
@@ -242,6 +252,13 @@ func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
 	}
 	if id, ok := withdrawn(m); ok && c.pool.withdrawn != nil {
 		c.pool.withdrawn(c.lane, c.serial, id)
+	}
+	about := func(path ...string) string {
+		v, _ := m.Params.Get(path...)
+		return string(v)
+	}
+	if c.news(c.pool.by.Unsolicited(c.lane, m, c.serial), m.Method, about) {
+		return
 	}
 	if method := c.pool.by.Overhear(c.pool.ctx, c.pool.by.Unsolicited(c.lane, m, c.serial)); listChanged(method) && c.visit.Load() != nil {
 		c.pool.refresh(c)

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,12 +71,17 @@ type web struct {
 	ended  atomic.Bool
 	used   atomic.Int64 // exchanges under way
 
+	listening chan struct{} // closed when the stream that the upstream pushes on is open, or is not to be had
+	heard     func()        // closes it, once
+	deaf      atomic.Bool   // there is no such stream
+
 	mu      sync.Mutex
 	session string // guarded by mu
 }
 
 func openHTTP(c *conn, client *http.Client) *web {
-	w := &web{conn: c, client: client}
+	w := &web{conn: c, client: client, listening: make(chan struct{})}
+	w.heard = sync.OnceFunc(func() { close(w.listening) })
 	w.ctx, w.end = context.WithCancel(context.WithoutCancel(c.pool.ctx))
 	w.dead = make(chan struct{})
 	w.bury = sync.OnceFunc(func() {
@@ -453,14 +457,22 @@ func (w *web) listen() {
 		case <-ctx.Done():
 		}
 	})
-	last, wait, fails := "", pushAgain, 0
+	last, wait, fails, opened := "", pushAgain, 0, false
 	for ctx.Err() == nil {
 		resp, err := w.get(ctx, last)
-		if status := chokepoint.HTTPStatus(0); errors.As(err, &status) && status < 500 {
+		status := chokepoint.HTTPStatus(0)
+		refused := errors.As(err, &status) && status < 500
+		w.deaf.Store(refused)
+		w.heard()
+		if refused {
+			if status == http.StatusNotFound && opened { // the session is over, and with it what was subscribed to
+				w.bury()
+			}
 			return
 		}
 		if err == nil {
 			began, heard := time.Now(), false
+			opened = true
 			s := newEvents(resp.Body, maxMessage)
 			for {
 				e, err := s.next()
@@ -509,11 +521,3 @@ func (w *web) stop(how ending) {
 		}
 	}
 }
-
-// A Secret is a header's value. It prints as [redacted].
-type Secret string
-
-// Format keeps the value out of whatever prints it.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redacted]") }
-
-func (s Secret) reveal() string { return strings.TrimSpace(string(s)) }

@@ -31,6 +31,8 @@ type lane struct {
 	last  atomic.Int64  // unix nanoseconds
 
 	breaker breaker
+	wants   *wants
+	revived atomic.Int64 // how often it was opened again in a row for those who want to hear
 
 	mu       sync.Mutex
 	now      *opening // nil before the first start; guarded by mu
@@ -139,6 +141,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 	}
 	c.visit.Store(v)
 	p.tellLevel(ctx, c, e.logLevel())
+	p.follow(ctx, e, c)
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Log(ctx, seriousness(ctx), "lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}
@@ -187,6 +190,13 @@ func (p *Pool) dialAndGreet(ctx context.Context, e *lane, w way) (*conn, *chokep
 
 // readLists reads the lists of an open connection to their ends and installs them.
 func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) error {
+	select { // what was read last is installed last
+	case c.reading <- struct{}{}:
+		c.read.Store(time.Now().UnixNano())
+		defer func() { <-c.reading }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for {
 		m, more, err := v.Next(ctx)
 		if err != nil {
@@ -200,14 +210,27 @@ func (p *Pool) readLists(ctx context.Context, c *conn, v *chokepoint.Visit) erro
 		}
 	}
 	changed, err := v.Install(ctx)
-	if len(changed) > 0 && p.changed != nil {
-		p.changed(c.lane.Principal(), changed)
+	if !changed.Empty() && p.changed != nil {
+		p.changed(changed)
 	}
 	return err
 }
 
-// rereadAfter is the least time between two readings of the lists.
-const rereadAfter = time.Second
+// rereadAfter is the least time between two readings of the lists; rereadSoon where there was none for a while: what changes twice is told of
+// in time twice.
+const (
+	rereadAfter = time.Second
+	rereadSoon  = 200 * time.Millisecond
+)
+
+// pauseAfter is how long lists are not read again after a reading that has just begun.
+func (c *conn) pauseAfter(began time.Time) time.Duration {
+	before := c.reread
+	if c.reread = began; began.Sub(before) > 2*rereadAfter {
+		return rereadSoon
+	}
+	return rereadAfter
+}
 
 // refresh reads the lists again after the upstream said that one has changed. However often it says so, one reading runs and at most one waits.
 func (p *Pool) refresh(c *conn) {
@@ -219,6 +242,7 @@ func (p *Pool) refresh(c *conn) {
 		for {
 			c.again.Store(false)
 			began := time.Now()
+			pause := c.pauseAfter(began)
 			ctx, stop := context.WithTimeout(p.ctx, c.spec.Connect)
 			err := p.readLists(ctx, c, c.visit.Load().Again())
 			stop()
@@ -226,7 +250,7 @@ func (p *Pool) refresh(c *conn) {
 				p.log.Warn("lists of the upstream could not be read again", "upstream", c.spec.Name, "err", err)
 			}
 			select { // a storm of changes is read once a second, and less often where that is much to read
-			case <-time.After(max(rereadAfter, 4*time.Since(began))):
+			case <-time.After(max(pause, 4*time.Since(began))):
 			case <-c.wire.over():
 				return
 			case <-p.ctx.Done():

@@ -19,7 +19,6 @@ import (
 
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
-	"navra/internal/mcp"
 )
 
 // A Spec says how an upstream is reached and how long it may take: by a command that is started, or at a URL.
@@ -53,8 +52,10 @@ type Options struct {
 	Chokepoint *chokepoint.Chokepoint
 	Specs      []Spec
 	Logger     *slog.Logger
-	Supervisor string                                     // the program that supervises a child, shim.Program(); "" starts children directly
-	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
+	Supervisor string                  // the program that supervises a child, shim.Program(); "" starts children directly
+	Changed    func(chokepoint.Change) // lists that a client may have seen are others now
+	// Heard takes the news of a resource, and reports whether anybody wants to be told.
+	Heard func(chokepoint.News) bool
 	// Unasked takes what an upstream sends to the session of a lane without a call that it belongs to: a log message, or a question, which it
 	// sees to that is answered by Reply. It does not wait. Withdrawn hears that an upstream no longer wants the answer to a question.
 	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream)
@@ -81,7 +82,8 @@ type Pool struct {
 	clients    map[string]*http.Client // by upstream
 	log        *slog.Logger
 	supervisor string
-	changed    func(string, []mcp.Topic)
+	changed    func(chokepoint.Change)
+	heard      func(chokepoint.News) bool
 	unasked    func(chokepoint.Lane, chokepoint.FromUpstream)
 	withdrawn  func(chokepoint.Lane, uint64, jsonrpc.ID)
 	serial     atomic.Uint64   // of connections
@@ -95,7 +97,10 @@ type Pool struct {
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{
+		by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor,
+		changed: o.Changed, heard: o.Heard, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{},
+	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
 		if s.Children == 0 {
@@ -338,7 +343,7 @@ func (p *Pool) lane(l chokepoint.Lane, urgent bool) *lane {
 
 // add makes a lane's entry. p.mu is held.
 func (p *Pool) add(l chokepoint.Lane, used bool) *lane {
-	e := &lane{key: l, spec: p.specs[l.Upstream()], first: time.Now()}
+	e := &lane{key: l, spec: p.specs[l.Upstream()], first: time.Now(), wants: newWants()}
 	e.touch()
 	if used {
 		e.enter()
@@ -369,7 +374,7 @@ func (p *Pool) reap() {
 		}
 		p.mu.Lock()
 		for _, e := range p.lanes {
-			if !e.busy() && time.Since(e.lastUse()) > idleLimit {
+			if !e.busy() && !e.wants.any() && time.Since(e.lastUse()) > idleLimit {
 				p.retire(e)
 			}
 		}

@@ -133,6 +133,7 @@ func (p *Pool) tellLevel(ctx context.Context, c *conn, level mcp.Level) {
 	if level == 0 || v == nil || c.version().Stateless() || !v.Offers("logging") {
 		return
 	}
+	c.told.Store(uint32(level))
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
 	v = p.by.Visit(c.lane)

@@ -1,0 +1,298 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// Bounds on what clients follow.
+const (
+	maxWatches    = mcp.MaxWatched // of one session, as of one listen
+	maxOwnWatches = 2048           // of one principal
+	maxListens    = 64             // of one principal
+	// newsPause is the least time between two lots of news of resources to one client: what changes more often is told of once.
+	newsPause = 100 * time.Millisecond
+	// orphaned is how long the subscriptions of a session over HTTP are kept while it has no stream to be told on.
+	orphaned = 30 * time.Minute
+)
+
+// A reader is who is told of changes: a session of the stateful era, or one listen of the stateless one.
+type reader struct {
+	from chokepoint.Peer
+	wish *mcp.Wish // lists that are told of; nil: all
+	out  *outbox
+	end  context.CancelCauseFunc // of a listen; nil for a session
+
+	watches map[string]*watching // by URI; guarded by the Readers' mu, like all that follows
+	streams int
+	orphan  *time.Timer
+	closed  bool
+}
+
+// A watching is one resource that a reader follows, or is about to.
+type watching struct {
+	watch    chokepoint.Watch
+	unfollow func() // nil while the upstream has not agreed yet
+}
+
+// readers are all that are told of changes. Its methods may be called concurrently.
+type readers struct {
+	mu       sync.Mutex
+	all      map[*reader]struct{}                     // guarded by mu
+	sessions map[string]*reader                       // by session or connection; guarded by mu
+	lanes    map[chokepoint.Lane]map[*reader]struct{} // who follows something over a lane; guarded by mu
+	watches  map[string]int                           // by principal; guarded by mu
+	listens  map[string]int                           // by principal; guarded by mu
+}
+
+func newReaders() *readers {
+	return &readers{
+		all: map[*reader]struct{}{}, sessions: map[string]*reader{}, lanes: map[chokepoint.Lane]map[*reader]struct{}{},
+		watches: map[string]int{}, listens: map[string]int{},
+	}
+}
+
+// session returns the reader of a session, making it where there is none. streams is 1 for a stream on which it is told, until leave.
+func (rs *readers) session(from chokepoint.Peer, streams int) *reader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.sessions[place(from)]
+	if r == nil {
+		from.In.Msg = jsonrpc.Message{} // may be large
+		r = &reader{from: from, out: newOutbox(), watches: map[string]*watching{}}
+		rs.sessions[place(from)] = r
+		rs.all[r] = struct{}{}
+	}
+	if r.orphan != nil {
+		r.orphan.Stop()
+	}
+	r.streams += streams
+	rs.wait(r)
+	return r
+}
+
+// wait gives a session over HTTP without a stream some time to open one. rs.mu is held.
+func (rs *readers) wait(r *reader) {
+	if r.from.In.Transport == mcp.HTTP && r.streams == 0 && !r.closed {
+		r.orphan = time.AfterFunc(orphaned, func() { rs.abandon(r) })
+	}
+}
+
+// abandon ends a session that has no stream still.
+func (rs *readers) abandon(r *reader) {
+	rs.mu.Lock()
+	var unfollow []func()
+	if r.streams == 0 {
+		unfollow = rs.shut(r)
+	}
+	rs.mu.Unlock()
+	call(unfollow)
+}
+
+// leave tells that a stream has ended. A session that follows nothing and has no stream is forgotten.
+func (rs *readers) leave(r *reader) {
+	rs.mu.Lock()
+	r.streams--
+	rs.wait(r)
+	var unfollow []func()
+	if r.streams == 0 && len(r.watches) == 0 {
+		unfollow = rs.shut(r)
+	}
+	rs.mu.Unlock()
+	call(unfollow)
+}
+
+// listen makes the reader of a listen; ok is false where the principal has too many.
+func (rs *readers) listen(from chokepoint.Peer, wish mcp.Wish, end context.CancelCauseFunc) (r *reader, ok bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	who := from.Who.Name()
+	if rs.listens[who] >= maxListens {
+		return nil, false
+	}
+	rs.listens[who]++
+	r = &reader{from: from, wish: &wish, out: newOutbox(), end: end, watches: map[string]*watching{}}
+	rs.all[r] = struct{}{}
+	return r, true
+}
+
+// find returns the reader of a session, nil for none.
+func (rs *readers) find(place string) *reader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.sessions[place]
+}
+
+// close ends a reader, and what it follows.
+func (rs *readers) close(r *reader) {
+	if r == nil {
+		return
+	}
+	rs.mu.Lock()
+	unfollow := rs.shut(r)
+	rs.mu.Unlock()
+	call(unfollow)
+}
+
+func call(all []func()) {
+	for _, f := range all {
+		f()
+	}
+}
+
+// shut takes a reader out and returns what is to be called for it. rs.mu is held.
+func (rs *readers) shut(r *reader) (unfollow []func()) {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	delete(rs.all, r)
+	if r.end != nil {
+		less(rs.listens, r.from.Who.Name())
+	} else {
+		delete(rs.sessions, place(r.from))
+	}
+	if r.orphan != nil {
+		r.orphan.Stop()
+	}
+	for _, w := range r.watches {
+		unfollow = append(unfollow, rs.drop(r, w))
+	}
+	return unfollow
+}
+
+func less(counts map[string]int, name string) {
+	if counts[name]--; counts[name] == 0 {
+		delete(counts, name)
+	}
+}
+
+var errClosed = errors.New("its session is over")
+
+// reserve notes that a reader is about to follow w, so that no news of it is lost; has reports that it does so already.
+func (rs *readers) reserve(r *reader, w chokepoint.Watch) (it *watching, has bool, err error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if it := r.watches[w.URI()]; it != nil && it.watch == w {
+		return it, true, nil
+	}
+	who := r.from.Who.Name()
+	switch {
+	case r.closed:
+		return nil, false, errClosed
+	case len(r.watches) >= maxWatches || rs.watches[who] >= maxOwnWatches:
+		return nil, false, chokepoint.ErrTooMany
+	}
+	it = &watching{watch: w}
+	r.watches[w.URI()] = it
+	rs.watches[who]++
+	if rs.lanes[w.Lane()] == nil {
+		rs.lanes[w.Lane()] = map[*reader]struct{}{}
+	}
+	rs.lanes[w.Lane()][r] = struct{}{}
+	return it, false, nil
+}
+
+// agreed notes that the upstream tells of what was reserved; false: nobody wants to hear any more.
+func (rs *readers) agreed(r *reader, it *watching, unfollow func()) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r.closed || r.watches[it.watch.URI()] != it {
+		return false
+	}
+	it.unfollow = unfollow
+	return true
+}
+
+// forget has a reader follow a resource no more.
+func (rs *readers) forget(r *reader, uri string) {
+	rs.mu.Lock()
+	unfollow := func() {}
+	if it := r.watches[uri]; it != nil {
+		unfollow = rs.drop(r, it)
+	}
+	rs.mu.Unlock()
+	unfollow()
+}
+
+// drop takes a watching out and returns what is to be called for it. rs.mu is held.
+func (rs *readers) drop(r *reader, it *watching) (unfollow func()) {
+	delete(r.watches, it.watch.URI())
+	less(rs.watches, r.from.Who.Name())
+	lane := it.watch.Lane()
+	still := false
+	for _, other := range r.watches {
+		still = still || other.watch.Lane() == lane
+	}
+	if !still {
+		delete(rs.lanes[lane], r)
+		if len(rs.lanes[lane]) == 0 {
+			delete(rs.lanes, lane)
+		}
+	}
+	if it.unfollow == nil {
+		return func() {}
+	}
+	return it.unfollow
+}
+
+// heard puts news in the outbox of each who follows what it is about, and reports whether there is any. Each is told once, of what it follows
+// most closely.
+func (rs *readers) heard(n chokepoint.News) (some bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.lanes[n.Lane()] {
+		var best *watching
+		for _, it := range r.watches {
+			if n.Under(it.watch) && (best == nil || len(it.watch.URI()) > len(best.watch.URI())) {
+				best = it
+			}
+		}
+		if best != nil {
+			some = true
+			r.out.resource(notice{n, best.watch})
+		}
+	}
+	return some
+}
+
+// changed puts lists in the outbox of each who wants to hear of them, and for whom they look different.
+func (rs *readers) changed(by *chokepoint.Chokepoint, c chokepoint.Change) {
+	rs.mu.Lock()
+	all := make([]*reader, 0, len(rs.all))
+	for r := range rs.all {
+		all = append(all, r)
+	}
+	rs.mu.Unlock()
+	concerns := map[string][]mcp.Topic{} // by principal: they have the same roles
+	for _, r := range all {
+		who := r.from.Who
+		topics, known := concerns[who.Name()]
+		if !known {
+			topics = by.Concerns(who, c)
+			concerns[who.Name()] = topics
+		}
+		for _, t := range topics {
+			if r.wish == nil || r.wish.Has(t) {
+				r.out.list(t)
+			}
+		}
+	}
+}
+
+// endListens ends all listens, each with its result.
+func (rs *readers) endListens(cause error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.all {
+		if r.end != nil {
+			r.end(cause)
+		}
+	}
+}

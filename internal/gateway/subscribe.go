@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// changed hears that lists of a principal's upstreams are others now.
+func (g *Gateway) changed(c chokepoint.Change) { g.readers.changed(g.chokepoint, c) }
+
+// subscribe follows a resource for a session, or does so no more. MCP 2025-11-25, server/resources §Subscriptions.
+func (g *Gateway) subscribe(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer) chokepoint.FromUpstream {
+	done := jsonrpc.Message{Result: jsonrpc.Raw("{}")}
+	w, err := m.Watch(g.chokepoint)
+	if err != nil {
+		return m.Failed(chokepoint.NotSent, err)
+	}
+	if from.In.Msg.Method == mcp.Unsubscribe {
+		if r := g.readers.find(place(from)); r != nil {
+			g.readers.forget(r, w.URI())
+		}
+		return m.Answer(done, 0)
+	}
+	if err := g.follow(ctx, g.readers.session(from, 0), w); err != nil {
+		return m.Failed(chokepoint.NotSent, err)
+	}
+	return m.Answer(done, 0)
+}
+
+// follow has a reader be told of a resource, and returns when its upstream has agreed to tell.
+func (g *Gateway) follow(ctx context.Context, r *reader, w chokepoint.Watch) error {
+	it, has, err := g.readers.reserve(r, w)
+	if err != nil || has {
+		return err
+	}
+	unfollow, err := g.upstreams.Follow(ctx, w)
+	if err != nil {
+		g.readers.forget(r, w.URI())
+		return err
+	}
+	if !g.readers.agreed(r, it, unfollow) {
+		unfollow()
+		return errClosed
+	}
+	return nil
+}
+
+// errListenOver ends listens in order: each gets its result.
+var errListenOver = errors.New("navra ends the subscription")
+
+// Conclude ends all listens with their results: they are requests, and would keep a gateway that drains waiting.
+func (g *Gateway) Conclude() { g.readers.endListens(errListenOver) }
+
+// followAtOnce bounds the resources of one listen that are asked for at the same time.
+const followAtOnce = 8
+
+// listen serves a subscriptions/listen until its client leaves or navra ends it, and returns its result. Upstreams have agreed before it
+// is acknowledged. MCP 2026-07-28, basic/utilities/subscriptions.
+func (g *Gateway) listen(ctx context.Context, from chokepoint.Peer, out mcp.Sink) jsonrpc.Message {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	wish, bad := mcp.WishOf(from.In.Msg.Params)
+	if bad != nil {
+		return jsonrpc.Message{Error: bad}
+	}
+	r, ok := g.readers.listen(from, wish, end)
+	if !ok {
+		return tooManyListens()
+	}
+	defer g.readers.close(r)
+	defer g.heed(ctx, r)()
+	granted := g.grant(ctx, r)
+	ack, err := g.chokepoint.Acknowledge(ctx, from, granted)
+	if err == nil {
+		err = out.Send(ack.Msg)
+	}
+	if err == nil && (granted.Lists() || len(granted.URIs) > 0) { // else there will be nothing to tell
+		g.tellAll(ctx, r, from, out)
+	}
+	return jsonrpc.Message{Result: new(jsonrpc.Object).Raw("_meta", chokepoint.ListenMeta(from)).Done()}
+}
+
+func tooManyListens() jsonrpc.Message {
+	data := new(jsonrpc.Object).Text("stage", "message").Text("reason", "limit").Text("outcome", string(chokepoint.NotSent)).Done()
+	return jsonrpc.Message{Error: &jsonrpc.Error{Code: codeLimit, Message: "denied by navra: this principal has too many subscriptions open.", Data: data}}
+}
+
+// codeLimit is navra's code for a denial.
+const codeLimit = 403
+
+// heed has the upstreams' lists be heard of, where a listen asks for any.
+func (g *Gateway) heed(ctx context.Context, r *reader) (release func()) {
+	if !r.wish.Lists() {
+		return func() {}
+	}
+	lanes := g.chokepoint.Lanes(r.from)
+	release = g.upstreams.Attend(lanes)
+	g.upstreams.Ready(ctx, lanes)
+	return release
+}
+
+// grant returns what of a listen can be told of: lists that there are, and resources that the principal may read and whose upstream tells.
+func (g *Gateway) grant(ctx context.Context, r *reader) (out mcp.Wish) {
+	view := g.chokepoint.View(r.from)
+	out.Tools = r.wish.Tools && view.Capabilities[mcp.Tool]
+	out.Prompts = r.wish.Prompts && view.Capabilities[mcp.Prompt]
+	out.Resources = r.wish.Resources && view.Capabilities[mcp.Resource]
+	agreed := make([]bool, len(r.wish.URIs))
+	var work sync.WaitGroup
+	slots := make(chan struct{}, followAtOnce)
+	for i, uri := range r.wish.URIs {
+		w, ok := g.chokepoint.AdmitWatch(ctx, r.from, uri)
+		if !ok {
+			continue
+		}
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			agreed[i] = g.follow(ctx, r, w) == nil
+		})
+	}
+	work.Wait()
+	for i, uri := range r.wish.URIs {
+		if agreed[i] {
+			out.URIs = append(out.URIs, uri)
+		}
+	}
+	return out
+}
+
+// tellAll tells a reader what there is to tell, until ctx ends or it cannot be told.
+func (g *Gateway) tellAll(ctx context.Context, r *reader, to chokepoint.Peer, out mcp.Sink) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.out.wake:
+		}
+		if err := g.tell(ctx, r, to, out); err != nil {
+			return
+		}
+	}
+}
+
+// pause waits for newsPause, or for the end of ctx.
+func pause(ctx context.Context) {
+	t := time.NewTimer(newsPause)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// tell tells a reader what is in its outbox. What could not be told goes back, for the next stream of the session.
+func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out mcp.Sink) error {
+	topics, news := r.out.take()
+	for i, t := range topics {
+		m, err := g.chokepoint.AnnounceTo(ctx, to, t)
+		if err == nil {
+			err = out.Send(m.Msg)
+		}
+		if err != nil {
+			r.out.back(topics[i:], news)
+			return err
+		}
+	}
+	for i, n := range news {
+		m, err := g.chokepoint.Tell(ctx, n.news, n.watch, to)
+		if err == nil && !m.Drop {
+			err = out.Send(m.Msg)
+		}
+		if err != nil {
+			r.out.back(nil, news[i:])
+			return err
+		}
+	}
+	if len(news) > 0 { // changes of lists are paced where they are read
+		pause(ctx)
+	}
+	return nil
+}
