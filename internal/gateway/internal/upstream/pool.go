@@ -57,8 +57,9 @@ type Options struct {
 	Supervisor string                                     // the program that supervises a child, shim.Program(); "" starts children directly
 	Changed    func(principal string, topics []mcp.Topic) // a list that a client may have seen is another now
 	// Unasked takes what an upstream sends to the session of a lane without a call that it belongs to: a log message, or a question, which it
-	// sees to that is answered by Reply. It does not wait. Withdrawn hears that an upstream no longer wants the answer to a question.
-	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream)
+	// sees to that is answered by Reply. It does not wait, and is false where there is no room. Withdrawn hears that an upstream no longer
+	// wants the answer to a question.
+	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream) bool
 	Withdrawn func(l chokepoint.Lane, wire uint64, id jsonrpc.ID)
 }
 
@@ -83,7 +84,7 @@ type Pool struct {
 	log        *slog.Logger
 	supervisor string
 	changed    func(string, []mcp.Topic)
-	unasked    func(chokepoint.Lane, chokepoint.FromUpstream)
+	unasked    func(chokepoint.Lane, chokepoint.FromUpstream) bool
 	withdrawn  func(chokepoint.Lane, uint64, jsonrpc.ID)
 	serial     atomic.Uint64   // of connections
 	ctx        context.Context // ends with the pool
@@ -92,11 +93,14 @@ type Pool struct {
 
 	mu    sync.Mutex
 	lanes map[chokepoint.Lane]*lane // guarded by mu
+
+	askMu  sync.Mutex
+	asking map[asking]func() // what to do when a question is replied to; guarded by askMu
 }
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
-	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{}}
+	p := &Pool{by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor, changed: o.Changed, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{}, asking: map[asking]func(){}}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {
 		if s.Children == 0 {
@@ -139,7 +143,6 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		c = c.AtLevel(e.logLevel())
 		p.level(ctx, conn, m.Level())
 		leave, err := conn.takeTurn(ctx, m)
 		if err != nil {
@@ -150,7 +153,7 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 		more := true // wanted; a wire may yield on
 		conn.wire.exchange(ctx, m, c, func(f chokepoint.FromUpstream) bool {
 			wait.progressed()
-			if f.Asks() {
+			if more && f.Asks() {
 				wait.asked(conn, f)
 			}
 			if f.Last() {
