@@ -278,12 +278,14 @@ type post struct {
 	host *host
 	deaf bool // takes answers alone: nothing can be asked over it
 
-	mu     sync.Mutex
-	answer *jsonrpc.Message
+	mu       sync.Mutex
+	answer   *jsonrpc.Message
+	together []jsonrpc.Message
 }
 
 func (s *post) Open(session string) { s.host.session = session }
-func (s *post) Together([]jsonrpc.Message) error {
+func (s *post) Together(answers []jsonrpc.Message) error {
+	s.together = answers
 	return nil
 }
 func (s *post) Refuse(status int, m jsonrpc.Message) error {

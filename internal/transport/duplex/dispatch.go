@@ -89,7 +89,7 @@ func (c *Conn) room(ctx context.Context, behind <-chan mcp.Inbound) bool {
 	}
 }
 
-// take starts one message and returns when the next may follow. behind is where that will come from.
+// take starts one message when there is room for it. behind is where the next will come from.
 func (c *Conn) take(ctx context.Context, in mcp.Inbound, behind <-chan mcp.Inbound) {
 	done := func() {}
 	if asks(in) {
@@ -101,6 +101,7 @@ func (c *Conn) take(ctx context.Context, in mcp.Inbound, behind <-chan mcp.Inbou
 	c.start(ctx, in, done)
 }
 
+// start has one message handled, and returns when the next may follow.
 func (c *Conn) start(ctx context.Context, in mcp.Inbound, done func()) {
 	if err := c.recheck(); err != nil {
 		done()
@@ -117,10 +118,14 @@ func (c *Conn) start(ctx context.Context, in mcp.Inbound, done func()) {
 		defer close(handled)
 		c.handle(ctx, who, in)
 	})
+	ended := c.ended // nothing follows
+	if len(c.held) > 0 {
+		ended = nil
+	}
 	select {
 	case <-registered:
 	case <-handled:
-	case <-c.ended: // nothing follows
+	case <-ended:
 	case <-ctx.Done():
 	}
 }
