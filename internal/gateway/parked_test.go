@@ -229,3 +229,31 @@ func TestStatelessClientLeaves(t *testing.T) {
 	close(hold)
 	d.settled(0)
 }
+
+// A retry that is refused for what it brings is recorded as a request that was not sent.
+func TestRefusedRetryIsRecorded(t *testing.T) {
+	s := newScript(true, asking)
+	d := newDesk(t, s.url(t, "http"), setting{})
+	h := d.host(client{stateless: true, http: true, on: answering}, false)
+	params, asks := parkedOn(t, h, "form")
+	state, _ := asks.Result.Get("requestState")
+	many := new(jsonrpc.Object)
+	for i := range 17 {
+		many.Raw(fmt.Sprint(i), jsonrpc.Raw(`{"action":"accept"}`))
+	}
+	for what, bad := range map[string]jsonrpc.Raw{
+		"no shape": params.With("inputResponses", jsonrpc.Raw(`{"q":{"action":"maybe"}}`)).With("requestState", state),
+		"too many": params.With("inputResponses", many.Done()),
+		"no map":   params.With("inputResponses", jsonrpc.Raw(`[]`)),
+	} {
+		before := len(d.find(blackbox.Request, mcp.ToolsCall))
+		refusedState(t, h, what, h.request(mcp.ToolsCall, string(bad)))
+		all := d.find(blackbox.Request, mcp.ToolsCall)
+		if len(all) != before+1 || all[before].Verdict != "deny" || all[before].Outcome != "not-sent" {
+			t.Errorf("%s: it is not recorded as refused", what)
+		}
+	}
+	if n := len(s.calls()); n != 1 {
+		t.Errorf("%d calls reached the upstream, want 1", n)
+	}
+}
