@@ -72,7 +72,11 @@ func (g *Gateway) replyWith(ctx context.Context, up chokepoint.ToUpstream, err e
 	if err == nil && !up.IsZero() {
 		err = g.upstreams.Reply(ctx, up)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, chokepoint.ErrUnavailable): // it has ended, with its session or by itself
+		g.log.DebugContext(ctx, "the upstream that asked is gone", "upstream", up.Upstream(), "err", err)
+	default:
 		g.log.WarnContext(ctx, "the answer to an upstream's question did not reach it", "upstream", up.Upstream(), "err", err)
 	}
 }
