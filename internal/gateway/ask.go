@@ -105,7 +105,11 @@ func (g *Gateway) answerTo(ctx context.Context, w way, q *chokepoint.Question) (
 		return got, nil
 	case <-ctx.Done():
 		if m, err := g.chokepoint.Withdraw(context.WithoutCancel(ctx), q); err == nil {
-			_ = w.out.Send(m.Msg) // a client that is gone needs no notice
+			out := w.out
+			if l, ok := out.(landing); ok { // it hears no more of a call that it has cancelled, but of the question it does
+				out = l.Sink
+			}
+			_ = out.Send(m.Msg) // a client that is gone needs no notice
 		}
 		return reply{}, context.Cause(ctx)
 	}

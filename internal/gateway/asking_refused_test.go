@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -134,7 +135,7 @@ func TestClientIsGoneMidQuestion(t *testing.T) {
 // A question that its upstream withdraws, and one whose call has ended, is void for the client before it has the answer.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	for _, k := range []kind{kindNamed("form"), kindNamed("roots")} {
-		for _, how := range []string{"cancelled", "answered"} {
+		for _, how := range []string{"cancelled", "answered", "given up"} {
 			for _, wire := range []string{"http", "ws"} {
 				t.Run(k.name+" "+how+" "+wire, func(t *testing.T) {
 					goOn := make(chan struct{})
@@ -152,9 +153,18 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 					ended := make(chan jsonrpc.Message, 1)
 					go func() { ended <- h.call(`{}`) }()
 					soon(t, "the client is asked", func() bool { return len(h.saw(k.method)) == 1 })
-					close(goOn)
-					if got := text(<-ended); got != "done" {
-						t.Errorf("got %s", got)
+					want := "done"
+					if how == "given up" { // by the client
+						want = ""
+						h.notify(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, d.next.Load()))
+					} else {
+						close(goOn)
+					}
+					if got := text(<-ended); got != want {
+						t.Errorf("got %s, want %s", got, want)
+					}
+					if how == "given up" {
+						close(goOn)
 					}
 					void := h.saw(mcp.Cancelled)
 					if len(void) != 1 {
