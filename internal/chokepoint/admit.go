@@ -26,7 +26,7 @@ type Ask struct {
 // an error, which is a *Refusal that holds the answer to the client.
 func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, error) {
 	x, bad := p.arrive(from)
-	c := &clearance{by: p, from: from, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds}
+	c := &clearance{by: p, from: from, asked: true, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds}
 	if x.pre == nil && x.facts.Topic.Crosses() {
 		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
 		c.caps = p.policy.Load().Relays(from.Who, from.Caps)
@@ -35,8 +35,14 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
 	}
 	if refusal := p.goesOn(ctx, from, c, &x); refusal != nil {
-		refusal.Msg.ID = from.In.Msg.ID
-		return ToUpstream{}, nil, refusal
+		bad = refusal
+		if x.pre == nil {
+			v := x.verdict // that of what came with it
+			if v.Reason == "" {
+				v = policy.Denied(policy.StageMessage, refusal.Error())
+			}
+			x.pre = &v
+		}
 	}
 	if err := p.pass(ctx, &x); err != nil {
 		return ToUpstream{}, nil, p.deny(from, &x, NotSent)
@@ -113,7 +119,7 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			x.body = x.trail.carry(params(from.In.Msg, it))
 			if refusal = unmirrored(from, it); refusal == nil {
 				x.retry, refusal = p.reopen(from, it, x.body, &x.rounds)
-				x.bound = x.retry != nil && x.retry.sealed
+				x.bound = x.retry != nil && x.retry.same
 			}
 			if refusal != nil && p.policy.Load().Name(x.facts).Denies() {
 				refusal = nil // what may not be called is not there, whatever else is wrong

@@ -113,6 +113,7 @@ type Crossing struct {
 	resolved policy.Verdict
 	failed   error        // of the filter
 	asked    mcp.Question // on the way to an upstream: it answers a question of the kind
+	unbidden bool         // that is not known to have been asked
 	bound    bool         // the same call was judged before: it goes on
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
@@ -199,7 +200,7 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 	switch {
 	case x.open.ID == "":
 		return policy.Allowed(policy.StageFlow) // nothing is gathered: navra's own words
-	case x.asked != mcp.NoQuestion && x.asked != mcp.AskSampling:
+	case x.asked != mcp.NoQuestion && x.asked != mcp.AskSampling && !x.unbidden:
 		return policy.Allowed(policy.StageFlow) // a person's words
 	case x.bound: // what it sends was judged when it was first made
 		return pol.Above(x.facts.Item.Label(), role)

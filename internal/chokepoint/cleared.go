@@ -18,7 +18,7 @@ func (c Cleared) Bytes(v mcp.Version) []byte {
 		meta, _ := m.Params.Get("_meta")
 		meta = orEmpty(meta).With(mcp.Meta+"protocolVersion", jsonrpc.Quote(string(v)))
 		meta = meta.With(mcp.Meta+"clientCapabilities", c.c.caps.Object(v)).With(mcp.Meta+"clientInfo", ServerInfo(c.c.by.version))
-		if level := max(c.c.from.Level, c.level); level != 0 {
+		if level := c.c.from.Level; level != 0 {
 			meta = meta.With(mcp.Meta+"logLevel", jsonrpc.Quote(level.String()))
 		}
 		m.Params = orEmpty(m.Params).With("_meta", meta)
@@ -38,12 +38,6 @@ func (c Cleared) Answers() jsonrpc.ID {
 		return jsonrpc.ID{}
 	}
 	return c.c.body.ID
-}
-
-// AtLevel is c for a client that has asked for log messages from that level on.
-func (c Cleared) AtLevel(l mcp.Level) Cleared {
-	c.level = l
-	return c
 }
 
 // Header is what mirrors the message in HTTP headers, in that version: its trace context in all of them. MCP 2026-07-28,

@@ -18,7 +18,7 @@ type Peer struct {
 	Version mcp.Version      // negotiated in the session, or the request's own; "" where there is none yet
 	Session string           // the session's nonce, or the connection; "" in the stateless era
 	Caps    mcp.Capabilities // what the client said that it can be asked
-	Level   mcp.Level        // of log messages that the request wants; stateless era
+	Level   mcp.Level        // from which on log messages are wanted: by the request, or set in the session; zero: it was not said
 	Refused *mcp.Refused     // why the message is refused before anything else, where it is
 }
 
@@ -68,6 +68,7 @@ type clearance struct {
 	answered atomic.Bool
 
 	from  Peer
+	asked bool             // by a client: it is none of navra's own
 	caps  mcp.Capabilities // what the upstream may ask while it runs
 	x     Crossing         // as it was admitted; the entry holds what the answer's entry repeats
 	seq   blackbox.Seq
@@ -93,7 +94,6 @@ type Cleared struct {
 	Method string
 	Wire   uint64 // connection that it must go over; 0: any of its lane
 	c      *clearance
-	level  mcp.Level
 }
 
 // Spend returns the cleared bytes, once.
@@ -172,7 +172,7 @@ func (m ToUpstream) IsZero() bool { return m.c == nil }
 func (m ToUpstream) Asked() bool { return m.c != nil && m.c.caps != 0 }
 
 // Own reports whether m is one of navra's own messages.
-func (m ToUpstream) Own() bool { return m.c == nil || m.c.visit != nil || m.c.from.Who.IsZero() }
+func (m ToUpstream) Own() bool { return m.c == nil || !m.c.asked }
 
 // Level is from which level on m's client wants log messages; zero: it does not say.
 func (m ToUpstream) Level() mcp.Level {
@@ -200,6 +200,14 @@ func (f FromUpstream) NotSent() bool { return f.kind == failure && f.outcome == 
 
 // IsZero reports whether f holds nothing.
 func (f FromUpstream) IsZero() bool { return f.kind == 0 }
+
+// Astray is a question that came with a call as one that belongs to none: nobody will be asked.
+func (f FromUpstream) Astray() FromUpstream {
+	if f.kind != question || f.cause == nil {
+		return FromUpstream{}
+	}
+	return FromUpstream{by: f.cause.by, lane: f.cause.lane, wire: f.wire, kind: unsolicited, msg: f.msg}
+}
 
 // ID is the upstream's id of the request that f holds.
 func (f FromUpstream) ID() jsonrpc.ID { return f.msg.ID }

@@ -112,7 +112,7 @@ func (p *Chokepoint) AdmitReply(ctx context.Context, in FromUpstream) (ToUpstrea
 	if err := p.pass(ctx, &y); err != nil {
 		return ToUpstream{}, fmt.Errorf("record the answer to %s: %w", in.msg.Method, err)
 	}
-	return ToUpstream{&clearance{by: p, lane: in.lane, method: in.msg.Method, body: reply, x: y}}, nil
+	return ToUpstream{&clearance{by: p, lane: in.lane, wire: in.wire, method: in.msg.Method, body: reply, x: y}}, nil
 }
 
 func fileURI(path string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"navra/internal/blackbox"
@@ -29,12 +30,26 @@ type Question struct {
 	to       Peer
 	ask      jsonrpc.ID // navra's id, towards the client
 	params   jsonrpc.Raw
+	need     mcp.Capabilities
+	posed    bool // it may go to the client
+	unbidden bool // it is not known to have been asked: only its answer came
 	seq      blackbox.Seq
 	answered atomic.Bool
 }
 
-// ID is what the client is asked under; unique in this process.
+// ID is what the client is asked under. It cannot be guessed, and tells nothing of what others are asked.
 func (q *Question) ID() jsonrpc.ID { return q.ask }
+
+// For reports whether a peer is who is asked.
+func (q *Question) For(from Peer) bool { return q.to.Who.Same(from.Who) }
+
+// Suits reports whether a peer's client can be asked the question.
+func (q *Question) Suits(from Peer) bool { return q.need&^from.Caps == 0 }
+
+// maxID keeps ids within what every JSON parser takes for an integer.
+const maxID = 1 << 53
+
+func questionID() jsonrpc.ID { return jsonrpc.IntID(1 + rand.Int64N(maxID-1)) }
 
 // Lane is the connection that the question came over.
 func (q *Question) Lane() Lane { return q.lane }
@@ -84,8 +99,8 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 	if err := p.pass(ctx, &x); err != nil {
 		return x.verdict, err
 	}
-	q.seq, q.ask = x.entry.Seq, jsonrpc.IntID(p.next.Add(1))
-	if x.verdict.Permits() {
+	q.seq, q.ask, q.posed = x.entry.Seq, questionID(), x.verdict.Permits()
+	if q.posed {
 		q.params = questionFor(q.kind, x.final, q.lane.upstream, q.to.Version, q.ask)
 	}
 	return x.verdict, nil
@@ -113,6 +128,7 @@ func (p *Chokepoint) questioning(q *Question) Crossing {
 // mayAsk judges whether the client is to be asked at all.
 func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
 	need := q.kind.Needs(params)
+	q.need = need
 	switch {
 	case q.kind == mcp.NoQuestion:
 		return policy.Denied(policy.StageName, "no upstream may ask for this")
@@ -127,8 +143,11 @@ func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
 		role = q.call.x.verdict.Role
 	}
 	v := p.policy.Load().Asks(q.to.Who, role, q.kind)
-	if !v.Permits() {
+	switch {
+	case !v.Permits():
 		return v
+	case !q.id.IsZero() && need&^q.lane.caps != 0: // so it is over a connection that several principals share
+		return policy.Denied(policy.StageName, "the upstream was not told that it may ask for "+q.kind.String())
 	}
 	if why := unfit(q.kind, params, q.to.Version); why != "" {
 		return policy.Denied(policy.StageContent, why)
@@ -147,10 +166,10 @@ func (p *Chokepoint) RefuseQuestion(ctx context.Context, q *Question, why string
 	}
 	reply := jsonrpc.Message{ID: q.id}
 	switch {
-	case q.seq != 0 && q.params != nil && q.kind == mcp.AskElicitation: // it was asked, and nobody answers
+	case q.posed && q.kind == mcp.AskElicitation: // it was asked, and nobody answers
 		reply.Result = cancelled
-	case q.seq != 0 && q.params != nil:
-		reply.Error = &jsonrpc.Error{Code: codeRejected, Message: "the client did not answer"}
+	case q.posed:
+		reply.Error = &jsonrpc.Error{Code: codeRejected, Message: errNoAnswer.Error()}
 	default:
 		reply.Error = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 	}
@@ -165,7 +184,7 @@ func (p *Chokepoint) RefuseQuestion(ctx context.Context, q *Question, why string
 
 // Withdraw records that the client of the stateful era need not answer a question any more, and makes the notice.
 func (p *Chokepoint) Withdraw(ctx context.Context, q *Question) (Released, error) {
-	if q == nil || q.by != p || q.params == nil {
+	if q == nil || q.by != p || !q.posed {
 		return Released{}, ErrUncleared
 	}
 	x := p.questioning(q)
@@ -197,18 +216,24 @@ func (p *Chokepoint) AdmitAnswer(ctx context.Context, from Peer, q *Question, ms
 	return ToUpstream{c}, nil
 }
 
-var errAnswerShape = errors.New("the client's answer is not valid")
+var (
+	errAnswerShape = errors.New("the client's answer is not valid")
+	errNoAnswer    = errors.New("the client did not answer")
+)
 
 // judgeAnswer judges and records what a client answers. It returns what goes on: a result, or an error.
 func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, msg jsonrpc.Message) (jsonrpc.Raw, *jsonrpc.Error, error) {
 	x := p.questioning(q)
-	x.way, x.asked = toUpstream, q.kind
+	x.way, x.asked, x.unbidden = toUpstream, q.kind, q.unbidden
 	x.entry.Kind, x.entry.Cause, x.entry.Target = blackbox.ClientAnswer, q.seq, ""
 	x.role = q.role
 	x.open = opening(from)
 	switch {
 	case msg.Error != nil:
 		x.body = errorBody(*msg.Error)
+	case msg.Result == nil:
+		v := policy.Denied(policy.StageMessage, errNoAnswer.Error())
+		x.pre = &v
 	case !fits(q.kind, msg.Result):
 		v := policy.Denied(policy.StageMessage, errAnswerShape.Error())
 		x.pre, x.body = &v, msg.Result

@@ -97,7 +97,7 @@ func questionFor(kind mcp.Question, params jsonrpc.Raw, upstream string, v mcp.V
 		params = params.With("message", jsonrpc.Quote("["+upstream+"] "+message))
 		return elicitationFor(params, v, id)
 	case mcp.AskSampling:
-		params = params.Without("task")
+		params = params.Without("task").Without("includeContext") // "this server" is all that are behind navra
 		if v < mcp.V20251125 {
 			params = params.Without("tools").Without("toolChoice")
 		}

@@ -184,13 +184,13 @@ func (p *Chokepoint) releaseLog(ctx context.Context, c *clearance, m jsonrpc.Mes
 	return Released{Msg: jsonrpc.Message{Method: m.Method, Params: x.final}}, nil
 }
 
-// wanted reports whether a log message is one that the client of a request asked for: in the stateless era by the request, in the other the
-// upstream was told.
+// wanted reports whether a log message is one that its client asked for: in the stateless era by the request, in the other by setting a level;
+// where it has set none, the upstream decides.
 func wanted(m jsonrpc.Message, from Peer) bool {
 	raw, _ := m.Params.Get("level")
 	name, _ := raw.Text()
 	level, ok := mcp.ParseLevel(name)
-	return ok && (!from.Version.Stateless() || from.Level != 0 && level >= from.Level)
+	return ok && level >= from.Level && (from.Level != 0 || !from.Version.Stateless())
 }
 
 // errorBody is an error object's text and data, for the filter; the code is a number and says nothing else.

@@ -38,6 +38,7 @@ type retry struct {
 	upstream jsonrpc.Raw // the upstream's own state
 	kinds    map[string]mcp.Question
 	sealed   bool // the state was made here, for this call of this principal
+	same     bool // nothing else is said with it either
 	again    bool // the call is made anew: it has not run
 }
 
@@ -149,7 +150,7 @@ func (p *Chokepoint) sealState(c *clearance, r retry) string {
 	for key, kind := range r.kinds {
 		kinds.Text(key, kind.String())
 	}
-	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Int("until", p.now().Add(stateLife).Unix())
+	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Text("meta", metaDigest(c.sent)).Int("until", p.now().Add(stateLife).Unix())
 	o.Raw("asked", kinds.Done()).Raw("state", r.upstream).Int("rounds", int64(c.rounds+1))
 	if r.parked != "" {
 		o.Text("parked", r.parked)
@@ -163,6 +164,13 @@ func (p *Chokepoint) sealState(c *clearance, r retry) string {
 // callDigest tells a call by what it asks for: its method, what it is about, and all its params but _meta.
 func callDigest(method string, it catalogue.Item, params jsonrpc.Raw) string {
 	sum := sha256.Sum256([]byte(method + "\x00" + it.Upstream.Name + "\x00" + it.Canonical() + "\x00" + string(params.Without("_meta"))))
+	return hex.EncodeToString(sum[:])
+}
+
+// metaDigest tells what goes with a call besides: a client may say other things there each time, and then the call is judged as a new one.
+func metaDigest(params jsonrpc.Raw) string {
+	meta, _ := params.Get("_meta")
+	sum := sha256.Sum256(meta)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -200,7 +208,9 @@ func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, ro
 	if digest, _ := call.Text(); digest != callDigest(from.In.Msg.Method, it, params) || p.now().Unix() > end {
 		return nil, refusedAs(http.StatusBadRequest, unknownState)
 	}
-	r.sealed = true
+	meta, _ := s.Get("meta")
+	digest, _ := meta.Text()
+	r.sealed, r.same = true, digest == metaDigest(params)
 	r.upstream, _ = s.Get("state")
 	parked, _ := s.Get("parked")
 	r.parked, _ = parked.Text()
@@ -248,6 +258,9 @@ func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Cro
 		}
 	}
 	if v := p.spoken(c.lane); v != "" && !v.Stateless() || r.again {
+		if r.sealed && !r.again { // the upstream is another one now: nothing runs twice by itself
+			return refusedAs(http.StatusBadRequest, unknownState)
+		}
 		c.retry = nil // there is nothing that could go on
 		return nil
 	}
@@ -273,7 +286,7 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 		if n++; n > maxRound {
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid params: more than %d inputResponses", maxRound)})
 		}
-		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role}
+		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role, unbidden: !r.sealed}
 		if !fits(kind, v) { // the upstream asks anew, or refuses
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + strings.ToValidUTF8(key[:min(len(key), 64)], "") + " is no answer to what was asked"})
 		}
@@ -304,11 +317,11 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 	inputs := new(jsonrpc.Object)
 	for _, q := range r.questions {
 		a, ok := answers[q]
-		if !ok || q.answered.Swap(true) {
+		if q.answered.Swap(true) {
 			return ToUpstream{}, ErrUncleared
 		}
 		value, bad, err := p.judgeAnswer(ctx, from, q, a)
-		if bad != nil && q.kind == mcp.AskElicitation && a.Error != nil {
+		if bad != nil && q.kind == mcp.AskElicitation && (!ok || a.Error != nil) {
 			value, bad = cancelled, nil
 		}
 		if err != nil || bad != nil {
@@ -316,7 +329,7 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 		}
 		inputs.Raw(q.key, value)
 	}
-	next := &clearance{by: p, lane: c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: c.method, from: c.from, caps: c.caps, open: c.open, token: c.token, rounds: r.n}
+	next := &clearance{by: p, lane: c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: c.method, from: c.from, asked: true, caps: c.caps, open: c.open, token: c.token, rounds: r.n}
 	next.retry = &retry{inputs: inputs.Done(), upstream: r.state}
 	if err := p.pass(ctx, &x); err != nil || !x.verdict.Permits() {
 		return ToUpstream{}, p.deny(c.from, &x, Unknown)

@@ -102,7 +102,7 @@ func (p *Chokepoint) reveal(x *Crossing, ref filter.Ref, paths []string, misplac
 	switch {
 	case i < 0 || x.table[i].Principal != x.facts.Who.Name():
 		return "", fmt.Sprintf("%s stands for no secret of this conversation; read the object that holds it again", name)
-	case misplaced || x.facts.Topic != mcp.Tool:
+	case misplaced || x.asked != mcp.NoQuestion || x.facts.Topic != mcp.Tool:
 		return "", fmt.Sprintf("%s stands in a place where it cannot be replaced", name)
 	case item.Class != ifc.Write && item.Class != ifc.Unclassified:
 		return "", fmt.Sprintf("%s is put back only in calls that write to where it was read, and %s is a %s call", name, item.Canonical(), item.Class)

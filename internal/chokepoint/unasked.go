@@ -78,6 +78,9 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 	if m := in.msg.Method; m != mcp.Logging && m != mcp.Elicited {
 		return Released{Drop: true}, nil
 	}
+	if in.msg.Method == mcp.Logging && !wanted(in.msg, to) {
+		return Released{Drop: true}, nil
+	}
 	q := &Question{by: p, lane: in.lane, to: to}
 	x := p.questioning(q)
 	x.entry.Kind, x.entry.RequestID = blackbox.FromUpstream, ""

@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// askLimit is how long a client of the stateful era may take to answer a question: it may be a person.
-	askLimit = 10 * time.Minute
-	// wayLimit is how long a question that belongs to no call waits for a stream on which its client can be asked.
-	wayLimit = 10 * time.Second
+	// DefaultAskLimit is how long a client of the stateful era may take to answer a question: it may be a person.
+	DefaultAskLimit = 10 * time.Minute
 	// maxAsking bounds the questions that one session has to answer at the same time.
 	maxAsking = 32
 	// shedWait is how long navra waits before it repeats a call for an upstream that asked for nothing but that.
@@ -49,16 +47,23 @@ type way struct {
 	out  mcp.Sink
 }
 
-// ask puts a question to a client of the stateful era and takes its answer up. Where there is none, the upstream is told.
-func (g *Gateway) ask(ctx context.Context, w way, q *chokepoint.Question) {
+// ask puts a question to a client of the stateful era and takes its answer up. Where there is none, the upstream is told. heard is called when
+// the client hears no more of it.
+func (g *Gateway) ask(ctx context.Context, w way, q *chokepoint.Question, heard func()) {
 	got, err := g.answerTo(ctx, w, q)
+	heard()
 	ctx = context.WithoutCancel(ctx)
-	var up chokepoint.ToUpstream
 	if err != nil {
-		up, err = g.chokepoint.RefuseQuestion(ctx, q, err.Error())
-	} else {
-		up, err = g.chokepoint.AdmitAnswer(ctx, got.from, q, got.msg)
+		g.refuse(ctx, q, err)
+		return
 	}
+	up, err := g.chokepoint.AdmitAnswer(ctx, got.from, q, got.msg)
+	g.replyWith(ctx, up, err)
+}
+
+// refuse tells an upstream that its question has no answer.
+func (g *Gateway) refuse(ctx context.Context, q *chokepoint.Question, why error) {
+	up, err := g.chokepoint.RefuseQuestion(ctx, q, why.Error())
 	g.replyWith(ctx, up, err)
 }
 
@@ -67,7 +72,11 @@ func (g *Gateway) replyWith(ctx context.Context, up chokepoint.ToUpstream, err e
 	if err == nil && !up.IsZero() {
 		err = g.upstreams.Reply(ctx, up)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, chokepoint.ErrUnavailable): // it has ended, with its session or by itself
+		g.log.DebugContext(ctx, "the upstream that asked is gone", "upstream", up.Upstream(), "err", err)
+	default:
 		g.log.WarnContext(ctx, "the answer to an upstream's question did not reach it", "upstream", up.Upstream(), "err", err)
 	}
 }
@@ -76,7 +85,7 @@ func (g *Gateway) replyWith(ctx context.Context, up chokepoint.ToUpstream, err e
 func (g *Gateway) answerTo(ctx context.Context, w way, q *chokepoint.Question) (reply, error) {
 	ctx, drop := context.WithCancelCause(ctx)
 	defer drop(nil)
-	ctx, stop := context.WithTimeoutCause(ctx, askLimit, errAskLimit)
+	ctx, stop := context.WithTimeoutCause(ctx, g.askLimit, errAskLimit)
 	defer stop()
 	a := &asked{question: q, got: make(chan reply, 1), drop: drop}
 	key := flight{place(w.from), q.ID()}
@@ -96,7 +105,11 @@ func (g *Gateway) answerTo(ctx context.Context, w way, q *chokepoint.Question) (
 		return got, nil
 	case <-ctx.Done():
 		if m, err := g.chokepoint.Withdraw(context.WithoutCancel(ctx), q); err == nil {
-			_ = w.out.Send(m.Msg) // a client that is gone needs no notice
+			out := w.out
+			if l, ok := out.(landing); ok { // it hears no more of a call that it has cancelled, but of the question it does
+				out = l.Sink
+			}
+			_ = out.Send(m.Msg) // a client that is gone needs no notice
 		}
 		return reply{}, context.Cause(ctx)
 	}
@@ -112,7 +125,7 @@ func (g *Gateway) expect(key flight, a *asked) bool {
 			n++
 		}
 	}
-	if n >= maxAsking {
+	if _, twice := g.asked[key]; twice || n >= maxAsking {
 		return false
 	}
 	g.asked[key] = a
@@ -124,7 +137,7 @@ func (g *Gateway) answered(from chokepoint.Peer) bool {
 	g.mu.Lock()
 	a := g.asked[flight{place(from), from.In.Msg.ID}]
 	g.mu.Unlock()
-	if a == nil || from.Who.IsZero() || from.Refused != nil {
+	if a == nil || from.Refused != nil || !a.question.For(from) {
 		return false
 	}
 	select {
@@ -162,7 +175,7 @@ func (g *Gateway) askRound(ctx context.Context, out chokepoint.ToUpstream, w way
 		asking.Go(func() {
 			got, err := g.answerTo(ctx, w, q)
 			if err != nil {
-				got.msg = jsonrpc.Message{Error: &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: err.Error()}}
+				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -178,60 +191,6 @@ func (g *Gateway) askRound(ctx context.Context, out chokepoint.ToUpstream, w way
 		return chokepoint.ToUpstream{}, send(w.out, refusal.Status, refusal.Msg)
 	}
 	return next, err
-}
-
-// unasked takes what an upstream sends to a session without a call of its own.
-func (g *Gateway) unasked(l chokepoint.Lane, f chokepoint.FromUpstream) {
-	g.background(func(ctx context.Context) {
-		limit := wayLimit
-		if f.ID().IsZero() {
-			limit = 0
-		}
-		w, ok := g.wayTo(ctx, l.Session(), limit)
-		if !ok {
-			if f.ID().IsZero() {
-				g.chokepoint.Overhear(ctx, f)
-				return
-			}
-			up, err := g.chokepoint.AdmitReply(ctx, f)
-			g.replyWith(ctx, up, err)
-			return
-		}
-		m, err := g.chokepoint.ReleaseUnasked(ctx, f, w.from)
-		switch {
-		case err != nil:
-			g.log.WarnContext(ctx, "what an upstream sent to a session was not let through", "upstream", l.Upstream(), "err", err)
-		case !m.Reply.IsZero():
-			g.replyWith(ctx, m.Reply, nil)
-		case m.Question != nil:
-			g.ask(ctx, w, m.Question)
-		case !m.Drop:
-			_ = w.out.Send(m.Msg) // a client that is gone misses it
-		}
-	})
-}
-
-// maxBackground bounds what upstreams have navra do for sessions at the same time; what comes beyond that is dropped.
-const maxBackground = 1024
-
-// background runs f, ended by Stop, which waits for it.
-func (g *Gateway) background(f func(context.Context)) {
-	select {
-	case g.slots <- struct{}{}:
-	default:
-		g.log.Warn("too much at once from upstreams; something was dropped")
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ctx.Err() != nil {
-		<-g.slots
-		return
-	}
-	g.work.Go(func() {
-		defer func() { <-g.slots }()
-		f(g.ctx)
-	})
 }
 
 // wayTo finds how the client of a session can be told something: its stream, its connection, or one of its requests under way. It waits for
@@ -269,6 +228,7 @@ func (g *Gateway) wayNow(session string) (way, bool) {
 			}
 			from.Version, from.Caps = agreed.version, agreed.caps
 		}
+		from.Level = g.levels[session]
 		return way{from, l.push}, true
 	}
 	var ids []flight

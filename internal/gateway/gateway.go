@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -47,6 +48,8 @@ type Options struct {
 	Logger     *slog.Logger
 	Version    string // of navra
 	Supervisor string // the program that supervises a child, shim.Program(); "" starts children directly
+
+	AskLimit, ParkLife time.Duration // see DefaultAskLimit and DefaultParkLife; 0: those
 }
 
 // A Gateway carries messages between clients and upstreams. Its methods may be called concurrently.
@@ -63,7 +66,9 @@ type Gateway struct {
 	ctx    context.Context // ends with Stop, and with it what is done in the background
 	halt   context.CancelFunc
 	work   sync.WaitGroup
-	slots  chan struct{} // one for each thing that is done for an upstream in the background
+	slots  chan struct{} // one for each thing that is done in the background
+
+	askLimit, parkLife time.Duration
 
 	mu        sync.Mutex
 	flights   map[flight]*running    // requests in flight, by session; guarded by mu
@@ -72,6 +77,8 @@ type Gateway struct {
 	asked     map[flight]*asked      // by navra's id; guarded by mu
 	parks     map[string]*parked     // by handle; guarded by mu
 	nth       uint64                 // of the last listener; guarded by mu
+	backlogs  map[string]*backlog    // by session; guarded by mu
+	levels    map[string]mcp.Level   // that sessions want log messages from; guarded by mu
 }
 
 // New returns a gateway that crosses only through o.Chokepoint. Stop ends it.
@@ -80,6 +87,8 @@ func New(o Options) *Gateway {
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version, readers: newReaders(),
 		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
 		asked: map[flight]*asked{}, parks: map[string]*parked{}, slots: make(chan struct{}, maxBackground),
+		backlogs: map[string]*backlog{}, levels: map[string]mcp.Level{},
+		askLimit: cmp.Or(o.AskLimit, DefaultAskLimit), parkLife: cmp.Or(o.ParkLife, DefaultParkLife),
 	}
 	g.ctx, g.halt = context.WithCancel(context.Background())
 	g.upstreams = upstream.New(upstream.Options{
@@ -215,9 +224,10 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 // carry sends one message and hands over what comes back. next is how the call goes on, where the upstream asked for something.
 func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (next chokepoint.ToUpstream, lost error) {
 	asking, stop := context.WithCancelCause(ctx)
-	var questions sync.WaitGroup
+	var questions, hearing sync.WaitGroup
 	defer questions.Wait()
 	defer stop(errAnswered)
+	var open atomic.Int32
 	var round chokepoint.Released
 	for got := range g.route(ctx, out, w.from, w.out) { // progress, questions, and exactly one last: Answer or Failed
 		m, err := g.chokepoint.Release(ctx, got, w.from)
@@ -226,8 +236,16 @@ func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (
 			return next, err
 		case !m.Reply.IsZero():
 			g.replyWith(context.WithoutCancel(ctx), m.Reply, nil)
+		case m.Question != nil && open.Load() >= maxAsking: // here, so that no more is read meanwhile
+			g.refuse(context.WithoutCancel(ctx), m.Question, errTooMany)
+			continue
 		case m.Question != nil:
-			questions.Go(func() { g.ask(asking, w, m.Question) })
+			open.Add(1)
+			hearing.Add(1)
+			questions.Go(func() {
+				defer open.Add(-1)
+				g.ask(asking, w, m.Question, hearing.Done)
+			})
 			continue
 		case m.Rounds:
 			round = m
@@ -238,6 +256,10 @@ func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (
 		}
 		if out.Upstream() == chokepoint.Self {
 			g.took(ctx, w, m)
+		}
+		if got.Last() { // the client is told that its questions are void before it has the answer
+			stop(errAnswered)
+			hearing.Wait()
 		}
 		lost = send(w.out, m.Status, m.Msg)
 	}
@@ -259,6 +281,7 @@ func (g *Gateway) took(ctx context.Context, w way, m chokepoint.Released) {
 		raw, _ := w.from.In.Msg.Params.Get("level")
 		name, _ := raw.Text()
 		level, _ := mcp.ParseLevel(name)
+		g.setLevel(w.from.Session, level)
 		g.upstreams.SetLevel(ctx, g.chokepoint.Lanes(w.from), level)
 	}
 }
@@ -314,7 +337,7 @@ func (g *Gateway) notice(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 		return out.Refuse(r.Status, jsonrpc.Message{Error: &r.Err})
 	}
 	if may && from.In.Msg.Method == mcp.RootsChanged {
-		g.upstreams.RootsChanged(ctx, g.chokepoint.Lanes(from))
+		g.background(func(ctx context.Context) { g.upstreams.RootsChanged(ctx, g.chokepoint.Lanes(from)) })
 	}
 	if !may || from.In.Msg.Method != mcp.Cancelled {
 		return nil

@@ -17,11 +17,14 @@ import (
 
 // Bounds on parked calls.
 const (
-	parkLife   = 10 * time.Minute // until somebody has to come back with answers
+	// DefaultParkLife is how long a parked call waits until somebody comes back with answers.
+	DefaultParkLife = 10 * time.Minute
+
 	maxParked  = 1000
 	maxOwn     = 16 // of one principal
 	gatherWait = 30 * time.Millisecond
 	boxRoom    = 64 // progress and log messages that wait for a slow client; more are dropped
+	maxOpen    = 16 // questions of one call; more are refused
 )
 
 // A parked is a call of a client of the stateless era to an upstream that may ask back: it goes on when the request that began it was answered
@@ -42,20 +45,32 @@ type mailbox struct {
 
 	mu    sync.Mutex
 	items []chokepoint.FromUpstream // guarded by mu
+	asks  int                       // of items; guarded by mu
+	ended bool                      // the last is there, or was; guarded by mu
 }
 
 func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
 
-func (b *mailbox) put(f chokepoint.FromUpstream) {
+// put is false for a question that has no room.
+func (b *mailbox) put(f chokepoint.FromUpstream) bool {
 	b.mu.Lock()
-	if len(b.items) < boxRoom || f.Last() || f.Asks() {
+	switch {
+	case f.Asks() && b.asks >= maxOpen:
+		b.mu.Unlock()
+		return false
+	case f.Asks():
+		b.asks++
+		b.items = append(b.items, f)
+	case f.Last() || len(b.items) < boxRoom:
 		b.items = append(b.items, f)
 	}
+	b.ended = b.ended || f.Last()
 	b.mu.Unlock()
 	select {
 	case b.ready <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // take returns the oldest; ok is false where there is none.
@@ -67,7 +82,17 @@ func (b *mailbox) take() (f chokepoint.FromUpstream, ok bool) {
 	}
 	f = b.items[0]
 	b.items = b.items[1:]
+	if f.Asks() {
+		b.asks--
+	}
 	return f, true
+}
+
+// over reports whether the call has ended.
+func (b *mailbox) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ended
 }
 
 // carryAskable sends a call that its upstream may ask back about, for a client that is asked by an answer.
@@ -80,7 +105,9 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 		g.work.Go(func() {
 			defer cancel(nil)
 			for f := range g.upstreams.Send(own, out) {
-				p.box.put(f)
+				if !p.box.put(f) { // here, so that no more is read meanwhile
+					g.turnDown(own, f.Astray())
+				}
 			}
 		})
 	}
@@ -89,6 +116,14 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 		p.box.put(out.Failed(chokepoint.NotSent, chokepoint.ErrShutdown))
 	}
 	return g.attend(ctx, p, from, reply)
+}
+
+// refuseOpen tells the upstream of a call that nobody answers what is open.
+func (g *Gateway) refuseOpen(ctx context.Context, p *parked, why error) {
+	for _, q := range p.open {
+		g.refuse(context.WithoutCancel(ctx), q, why)
+	}
+	p.open = nil
 }
 
 // attend sends a client what comes for its call, until that has ended or has to be parked.
@@ -102,7 +137,7 @@ func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, r
 			p.cancel(context.Cause(ctx))
 		case <-gathered:
 			gathered = nil
-			if gone != nil && lost == nil && len(p.open) > 0 {
+			if gone != nil && lost == nil && len(p.open) > 0 && !p.box.over() {
 				return g.park(ctx, p, from, reply)
 			}
 		case <-p.box.ready:
@@ -114,6 +149,9 @@ func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, r
 				return err
 			}
 			switch {
+			case m.Question != nil && (gone == nil || len(p.open) >= maxOpen):
+				g.refuse(context.WithoutCancel(ctx), m.Question, errTooMany)
+				continue
 			case m.Question != nil:
 				p.asked++
 				m.Question.Key(fmt.Sprintf("ask%d", p.asked))
@@ -128,6 +166,7 @@ func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, r
 				lost = send(reply, m.Status, m.Msg)
 			}
 			if f.Last() {
+				g.refuseOpen(ctx, p, errAnswered)
 				return lost
 			}
 		}
@@ -137,11 +176,7 @@ func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, r
 // park answers the request with the questions that are open, and keeps the call for whoever comes back with answers.
 func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, reply mcp.Sink) error {
 	if !g.roomToPark(from.Who.Name()) {
-		for _, q := range p.open {
-			up, err := g.chokepoint.RefuseQuestion(ctx, q, errTooMany.Error())
-			g.replyWith(ctx, up, err)
-		}
-		p.open = nil
+		g.refuseOpen(ctx, p, errTooMany)
 		return g.attend(ctx, p, from, reply)
 	}
 	handle := rand.Text()
@@ -152,10 +187,21 @@ func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, rep
 	}
 	p.from = from
 	g.mu.Lock()
-	g.parks[handle] = p
-	p.expiry = time.AfterFunc(parkLife, func() { g.abandon(handle, chokepoint.ErrExpired) })
+	stopped := g.ctx.Err() != nil // nobody would end it any more
+	if !stopped {
+		g.parks[handle] = p
+		p.expiry = time.AfterFunc(g.parkLife, func() { g.abandon(handle, chokepoint.ErrExpired) })
+	}
 	g.mu.Unlock()
-	return reply.Send(m.Msg)
+	if stopped {
+		g.end(context.WithoutCancel(ctx), p, chokepoint.ErrShutdown)
+		return reply.Send(m.Msg)
+	}
+	if err := reply.Send(m.Msg); err != nil { // nobody knows of it
+		g.abandon(handle, chokepoint.ErrCancelled)
+		return err
+	}
+	return nil
 }
 
 func (g *Gateway) roomToPark(principal string) bool {
@@ -185,7 +231,11 @@ func (g *Gateway) claim(handle string) *parked {
 // resume goes on with the call that a retry answers for.
 func (g *Gateway) resume(ctx context.Context, retry chokepoint.ToUpstream, from chokepoint.Peer, reply mcp.Sink) error {
 	p := g.claim(retry.Parked())
-	if p == nil || g.chokepoint.Resume(retry, p.out) != nil {
+	if p != nil && g.chokepoint.Resume(retry, p.out) != nil {
+		g.end(context.WithoutCancel(ctx), p, errUnable)
+		p = nil
+	}
+	if p == nil {
 		m, err := g.chokepoint.RefuseRetry(ctx, retry)
 		if err != nil {
 			return err
@@ -202,26 +252,41 @@ func (g *Gateway) resume(ctx context.Context, retry chokepoint.ToUpstream, from 
 		up, err := g.chokepoint.AdmitAnswer(ctx, from, q, jsonrpc.Message{Result: v})
 		g.replyWith(ctx, up, err)
 	}
-	if p.open = left; len(left) > 0 {
+	if p.open = g.askable(ctx, left, from); len(p.open) > 0 && !p.box.over() {
 		return g.park(ctx, p, from, reply)
 	}
 	return g.attend(ctx, p, from, reply)
 }
 
+// askable refuses those of the questions that a retry's client can no longer be asked, and returns the others.
+func (g *Gateway) askable(ctx context.Context, questions []*chokepoint.Question, from chokepoint.Peer) (out []*chokepoint.Question) {
+	for _, q := range questions {
+		if q.Suits(from) {
+			out = append(out, q)
+			continue
+		}
+		g.refuse(context.WithoutCancel(ctx), q, errUnable)
+	}
+	return out
+}
+
+var errUnable = errors.New("the client can no longer be asked")
+
 // abandon ends a parked call that nobody came back for. Its questions are answered as by nobody, and what becomes of it is recorded.
 func (g *Gateway) abandon(handle string, why error) {
-	p := g.claim(handle)
-	if p == nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.parks[handle]
+	if p == nil || g.ctx.Err() != nil { // Stop ends what is there
 		return
 	}
-	g.background(func(ctx context.Context) { g.end(context.WithoutCancel(ctx), p, why) })
+	delete(g.parks, handle)
+	p.expiry.Stop()
+	g.work.Go(func() { g.end(context.WithoutCancel(g.ctx), p, why) })
 }
 
 func (g *Gateway) end(ctx context.Context, p *parked, why error) {
-	for _, q := range p.open {
-		up, err := g.chokepoint.RefuseQuestion(ctx, q, why.Error())
-		g.replyWith(ctx, up, err)
-	}
+	g.refuseOpen(ctx, p, why)
 	g.chokepoint.Abandon(p.out)
 	p.cancel(why)
 	for {
@@ -234,7 +299,10 @@ func (g *Gateway) end(ctx context.Context, p *parked, why error) {
 		if err != nil {
 			g.log.ErrorContext(ctx, "the end of a parked call was not recorded", "err", err)
 		}
-		if !m.Reply.IsZero() {
+		switch {
+		case m.Question != nil:
+			g.refuse(ctx, m.Question, why)
+		case !m.Reply.IsZero():
 			g.replyWith(ctx, m.Reply, nil)
 		}
 		if f.Last() {

@@ -119,6 +119,9 @@ func (g *Gateway) peer(ctx context.Context, who auth.Principal, in mcp.Inbound) 
 	} else {
 		g.connSession(&from)
 	}
+	g.mu.Lock()
+	from.Level = g.levels[from.Session]
+	g.mu.Unlock()
 	return from
 }
 
@@ -220,6 +223,7 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 		}
 	}
 	g.mu.Lock()
+	delete(g.levels, from.Session)
 	if agreed, ok := g.conns[in.Conn]; ok {
 		from.Version, from.Caps = agreed.version, agreed.caps
 		delete(g.conns, in.Conn)
@@ -243,6 +247,21 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 	g.readers.close(g.readers.find(place(from)))
 	g.upstreams.Drop(slices.DeleteFunc(g.chokepoint.Lanes(from), func(l chokepoint.Lane) bool { return l.Session() == "" })) // those that others use too stay
 	return nil
+}
+
+// maxLevels bounds the sessions whose level is remembered; most end without saying so.
+const maxLevels = 10_000
+
+func (g *Gateway) setLevel(session string, level mcp.Level) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.levels[session]; !known && len(g.levels) >= maxLevels {
+		for any := range g.levels { // one of them hears what its upstreams choose, from now on
+			delete(g.levels, any)
+			break
+		}
+	}
+	g.levels[session] = level
 }
 
 // wishes reads what an initialize asks for.

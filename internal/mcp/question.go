@@ -41,9 +41,9 @@ func QuestionOf(method string) Question {
 	return NoQuestion
 }
 
-// Capabilities are those that have to do with the kind.
+// Capabilities are those that have to do with the kind and that an upstream is told of. No upstream is given the context of others.
 func (q Question) Capabilities() Capabilities {
-	return [...]Capabilities{0, CanSample | CanSampleContext | CanSampleTools, CanElicit | CanElicitURL, CanListRoots | CanTellRoots}[q]
+	return [...]Capabilities{0, CanSample | CanSampleTools, CanElicit | CanElicitURL, CanListRoots | CanTellRoots}[q]
 }
 
 // Needs returns what a client must be able to do to be asked a question of the kind with these params.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -36,31 +35,7 @@ var python = sync.OnceValues(func() (string, error) {
 })
 
 // stateless starts the Go SDK's server of 2026-07-28 and returns its URL.
-func stateless(t *testing.T, server string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	log := &lockedBuffer{}
-	cmd := exec.Command(server, "-http="+addr, "-stateless=true")
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return "http://" + addr + "/mcp"
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the server does not listen:\n%s", log)
-		}
-	}
-}
+func stateless(t *testing.T, server string) string { return everything(t, server, "true") }
 
 // The official clients of both eras, over stdio and HTTP, before two real servers at once: one of the stateful era over stdio, and
 // one of 2026-07-28 over HTTP.

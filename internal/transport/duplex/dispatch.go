@@ -44,6 +44,12 @@ func (c *Conn) pass(ctx context.Context, to chan<- mcp.Inbound) (err error) {
 // dispatch hands messages to the handler in the order in which they came, until there are no more or ctx ends.
 func (c *Conn) dispatch(ctx context.Context, in <-chan mcp.Inbound) {
 	for {
+		if len(c.held) > 0 {
+			m := c.held[0]
+			c.held = c.held[1:]
+			c.take(ctx, m, in)
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -51,22 +57,52 @@ func (c *Conn) dispatch(ctx context.Context, in <-chan mcp.Inbound) {
 			if !ok {
 				return
 			}
-			c.take(ctx, m)
+			c.take(ctx, m, in)
 		}
 	}
 }
 
-// take starts one message and returns when the next may follow.
-func (c *Conn) take(ctx context.Context, in mcp.Inbound) {
-	done := func() {}
-	if asks(in) {
+// maxHeld bounds what waits behind a request that waits for room.
+const maxHeld = 64
+
+// room waits until a request may run. What runs may wait for the client's answers, so these are taken meanwhile; what else comes is held.
+func (c *Conn) room(ctx context.Context, behind <-chan mcp.Inbound) bool {
+	for {
+		if len(c.held) >= maxHeld {
+			behind = nil
+		}
 		select {
 		case c.slots <- struct{}{}:
-			done = func() { <-c.slots }
+			return true
 		case <-ctx.Done():
-			return
+			return false
+		case m, ok := <-behind:
+			switch {
+			case !ok:
+				behind = nil
+			case m.Fault == nil && m.Msg.Kind() == jsonrpc.Response:
+				c.start(ctx, m, func() {})
+			default:
+				c.held = append(c.held, m)
+			}
 		}
 	}
+}
+
+// take starts one message when there is room for it. behind is where the next will come from.
+func (c *Conn) take(ctx context.Context, in mcp.Inbound, behind <-chan mcp.Inbound) {
+	done := func() {}
+	if asks(in) {
+		if !c.room(ctx, behind) {
+			return
+		}
+		done = func() { <-c.slots }
+	}
+	c.start(ctx, in, done)
+}
+
+// start has one message handled, and returns when the next may follow.
+func (c *Conn) start(ctx context.Context, in mcp.Inbound, done func()) {
 	if err := c.recheck(); err != nil {
 		done()
 		c.out.abort(err)
@@ -82,10 +118,14 @@ func (c *Conn) take(ctx context.Context, in mcp.Inbound) {
 		defer close(handled)
 		c.handle(ctx, who, in)
 	})
+	ended := c.ended // nothing follows
+	if len(c.held) > 0 {
+		ended = nil
+	}
 	select {
 	case <-registered:
 	case <-handled:
-	case <-c.ended: // nothing follows
+	case <-ended:
 	case <-ctx.Done():
 	}
 }

@@ -48,8 +48,8 @@ type Options struct {
 	FinishGrace, CancelGrace time.Duration
 }
 
-// MaxConcurrent bounds the requests in flight on one connection. When it is reached the next request waits, and nothing is
-// taken behind it, cancellations included, until one is answered.
+// MaxConcurrent bounds the requests in flight on one connection. When it is reached the next request waits until one is answered, and what is
+// behind it, cancellations included, waits with it; but for responses: what is in flight may wait for them.
 const MaxConcurrent = 256
 
 // What sinks and Serve return.
@@ -66,7 +66,8 @@ type Conn struct {
 	out   *writer
 	slots chan struct{} // one for each request in flight; full: the next one waits
 
-	who auth.Principal // the newest; of the goroutine that is in Serve
+	who  auth.Principal // the newest; of the goroutine that is in Serve
+	held []mcp.Inbound  // behind a request that waits for room; of the same goroutine
 
 	calls, beside sync.WaitGroup
 

@@ -1,10 +1,10 @@
 // Command client drives navra before two upstreams, old and new, with the official Go SDK, for navra's end-to-end tests.
 //
-//	client legacy|modern|resume (URL TOKEN | -- COMMAND ARG...)
+//	client legacy|modern|resume|legacy-asked|modern-asked (URL TOKEN | -- COMMAND ARG...)
 //
 // resume makes a long call over connections that break off.
 //
-// It prints a line for each check, and ends with 'N passed, N failed'. The module is its own so that navra's does not need the SDK.
+// The asked ones are asked by upstreams. // It prints a line for each check, and ends with 'N passed, N failed'. The module is its own so that navra's does not need the SDK.
 package main
 
 import (
@@ -66,7 +66,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "client legacy|modern|resume (URL TOKEN | -- COMMAND ARG...)")
 		os.Exit(2)
 	}
-	run(os.Args[1], os.Args[2:])
+	if era, asked := strings.CutSuffix(os.Args[1], "-asked"); asked {
+		runAsked(era, os.Args[2:])
+	} else {
+		run(era, os.Args[2:])
+	}
 	fmt.Printf("%d passed, %d failed\n", passed, failed)
 	if failed > 0 {
 		os.Exit(1)
@@ -76,10 +80,7 @@ func main() {
 func run(era string, target []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	version := "2025-11-25"
-	if era == "modern" {
-		version = "2026-07-28"
-	}
+	version := versionOf(era)
 	progress, updates := &counts{n: map[string]int{}}, &counts{n: map[string]int{}}
 	c := mcp.NewClient(&mcp.Implementation{Name: "navra-test", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
@@ -88,12 +89,7 @@ func run(era string, target []string) {
 		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates.add(r.Params.URI) },
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {}, // has the SDK listen for it
 	})
-	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: target[0], HTTPClient: &http.Client{Transport: bearer(target[1])}}
-	if target[0] == "--" {
-		cmd := exec.Command(target[1], target[2:]...)
-		cmd.Stderr = os.Stderr
-		transport = &mcp.CommandTransport{Command: cmd}
-	}
+	transport := transportTo(target)
 	var s *mcp.ClientSession
 	check("connect", func() (err error) {
 		s, err = c.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
@@ -250,6 +246,22 @@ func resume(ctx context.Context, s *mcp.ClientSession, progress *counts) {
 		return has(r.Content[0].(*mcp.TextContent).Text, "done")
 	})
 	check("close", s.Close)
+}
+
+func versionOf(era string) string {
+	if era == "modern" {
+		return "2026-07-28"
+	}
+	return "2025-11-25"
+}
+
+func transportTo(target []string) mcp.Transport {
+	if target[0] == "--" {
+		cmd := exec.Command(target[1], target[2:]...)
+		cmd.Stderr = os.Stderr
+		return &mcp.CommandTransport{Command: cmd}
+	}
+	return &mcp.StreamableClientTransport{Endpoint: target[0], HTTPClient: &http.Client{Transport: bearer(target[1])}}
 }
 
 func has(got, want string) error {

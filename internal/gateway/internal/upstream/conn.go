@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,14 +67,10 @@ type conn struct {
 	serial     uint64        // unique in the pool
 	turn       chan struct{} // taken by a call that may be asked back about
 	level      atomic.Uint32 // of log messages that a request has asked for
-	told       atomic.Uint32 // which the upstream was told last
 	follower   *follower
 	reading    chan struct{} // held while the lists are read
 	read       atomic.Int64  // when they last were, in unix nanoseconds
 	reread     time.Time     // when lists were last read because they had changed; of who has set refreshing
-
-	mu     sync.Mutex
-	asking map[string]func() // what to do when a question of that id is replied to; guarded by mu
 }
 
 // dial starts what the lane's upstream is reached by.
@@ -239,8 +234,7 @@ func (c *conn) tellCancelled(ctx context.Context, m chokepoint.ToUpstream) {
 // hear takes what the upstream sent unasked, beside something that ends with ctx.
 func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
 	switch f := c.pool.by.Unsolicited(c.lane, m, c.serial); {
-	case c.forSession(m):
-		c.pool.unasked(c.lane, f)
+	case c.forSession(m) && c.pool.unasked(c.lane, f):
 		return
 	case m.Kind() == jsonrpc.Request:
 		select {

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"navra/internal/catalogue"
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -22,6 +24,7 @@ type mux struct {
 
 	mu      sync.Mutex
 	pending map[string]*call // by id; guarded by mu; nil when gone
+	left    time.Time        // when a call was given up last; guarded by mu
 }
 
 func newMux(c *conn) *mux {
@@ -74,7 +77,7 @@ func (w *mux) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared cho
 				return
 			}
 		case <-ctx.Done():
-			w.forget(id)
+			w.leave(id)
 			w.conn.cancel(ctx, m)
 			yield(m.Failed(chokepoint.Unknown, context.Cause(ctx)))
 			return
@@ -82,11 +85,15 @@ func (w *mux) exchange(ctx context.Context, m chokepoint.ToUpstream, cleared cho
 	}
 }
 
-// flush yields the progress that came before the answer.
+// flush yields what came before the answer.
 func (c *call) flush(yield func(chokepoint.FromUpstream) bool) {
 	for {
 		select {
 		case f := <-c.progress:
+			if !yield(f) {
+				return
+			}
+		case f := <-c.asks:
 			if !yield(f) {
 				return
 			}
@@ -111,6 +118,19 @@ func (w *mux) forget(id string) {
 	defer w.mu.Unlock()
 	delete(w.pending, id)
 }
+
+// leave forgets a call that was given up. Where clients share the connection, what its upstream asks next may still belong to it.
+func (w *mux) leave(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, waiting := w.pending[id]; waiting && w.conn.lane.Session() == "" {
+		w.left = time.Now()
+	}
+	delete(w.pending, id)
+}
+
+// unclear is how long, after a call was given up, what an upstream asks is taken to belong to that call.
+const unclear = 10 * time.Second
 
 func (w *mux) find(id jsonrpc.ID) *call {
 	w.mu.Lock()
@@ -177,10 +197,16 @@ func (w *mux) forCall(m jsonrpc.Message) bool {
 	}
 }
 
-// sole returns the only call of a client's that is under way; nil if there is none or more than one.
+// sole returns the only call of a client's that is under way; nil if there is none or more than one, or if it cannot be told.
 func (w *mux) sole() (only *call) {
+	if w.conn.lane.Principal() == catalogue.Everyone {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if time.Since(w.left) < unclear {
+		return nil
+	}
 	for _, c := range w.pending {
 		if c.m.Own() {
 			continue

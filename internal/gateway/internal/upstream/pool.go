@@ -57,8 +57,9 @@ type Options struct {
 	// Heard takes the news of a resource, and reports whether anybody wants to be told.
 	Heard func(chokepoint.News) bool
 	// Unasked takes what an upstream sends to the session of a lane without a call that it belongs to: a log message, or a question, which it
-	// sees to that is answered by Reply. It does not wait. Withdrawn hears that an upstream no longer wants the answer to a question.
-	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream)
+	// sees to that is answered by Reply. It does not wait, and is false where there is no room. Withdrawn hears that an upstream no longer
+	// wants the answer to a question.
+	Unasked   func(l chokepoint.Lane, f chokepoint.FromUpstream) bool
 	Withdrawn func(l chokepoint.Lane, wire uint64, id jsonrpc.ID)
 }
 
@@ -84,7 +85,7 @@ type Pool struct {
 	supervisor string
 	changed    func(chokepoint.Change)
 	heard      func(chokepoint.News) bool
-	unasked    func(chokepoint.Lane, chokepoint.FromUpstream)
+	unasked    func(chokepoint.Lane, chokepoint.FromUpstream) bool
 	withdrawn  func(chokepoint.Lane, uint64, jsonrpc.ID)
 	serial     atomic.Uint64   // of connections
 	ctx        context.Context // ends with the pool
@@ -93,13 +94,16 @@ type Pool struct {
 
 	mu    sync.Mutex
 	lanes map[chokepoint.Lane]*lane // guarded by mu
+
+	askMu  sync.Mutex
+	asking map[asking]func() // what to do when a question is replied to; guarded by askMu
 }
 
 // New returns a pool; Close ends it.
 func New(o Options) *Pool {
 	p := &Pool{
 		by: o.Chokepoint, specs: map[string]Spec{}, clients: map[string]*http.Client{}, log: o.Logger, supervisor: o.Supervisor,
-		changed: o.Changed, heard: o.Heard, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{},
+		changed: o.Changed, heard: o.Heard, unasked: o.Unasked, withdrawn: o.Withdrawn, lanes: map[chokepoint.Lane]*lane{}, asking: map[asking]func(){},
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, s := range o.Specs {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"navra/internal/chokepoint"
-	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
 
@@ -18,11 +18,11 @@ func (p *Pool) Reply(ctx context.Context, m chokepoint.ToUpstream) error {
 	if err != nil {
 		return err
 	}
+	defer p.replied(asking{cleared.Wire, cleared.Answers().String()})
 	c := p.opened(cleared.Lane)
 	if c == nil || c.serial != cleared.Wire {
 		return fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errOtherWire)
 	}
-	defer c.replied(cleared.Answers())
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer stop()
 	return c.wire.tell(ctx, cleared)
@@ -56,21 +56,26 @@ func (e *lane) inService() *conn {
 	return nil
 }
 
-// onReply calls f when the question of that id was replied to.
-func (c *conn) onReply(id jsonrpc.ID, f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.asking == nil {
-		c.asking = map[string]func(){}
-	}
-	c.asking[id.String()] = f
+// An asking names a question of an upstream's: by the connection that it came over, and its id as JSON text.
+type asking struct {
+	wire uint64
+	id   string
 }
 
-func (c *conn) replied(id jsonrpc.ID) {
-	c.mu.Lock()
-	f := c.asking[id.String()]
-	delete(c.asking, id.String())
-	c.mu.Unlock()
+// onReply calls f, once, when the question was replied to. An upstream that uses an id twice is taken to have given the first one up.
+func (p *Pool) onReply(q asking, f func()) {
+	p.replied(q)
+	p.askMu.Lock()
+	defer p.askMu.Unlock()
+	p.asking[q] = f
+}
+
+// replied tells who waits for it that a question needs no reply any more.
+func (p *Pool) replied(q asking) {
+	p.askMu.Lock()
+	f := p.asking[q]
+	delete(p.asking, q)
+	p.askMu.Unlock()
 	if f != nil {
 		f()
 	}
@@ -92,18 +97,22 @@ func (c *conn) takeTurn(ctx context.Context, m chokepoint.ToUpstream) (leave fun
 	}
 }
 
-// SetLevel has the lanes' upstreams send log messages from a level on, now and whenever they start again.
+// SetLevel has the upstreams of a session's lanes send log messages from a level on, now and whenever they start again. A connection that
+// several share is told by the calls that want more of it.
 func (p *Pool) SetLevel(ctx context.Context, lanes []chokepoint.Lane, level mcp.Level) {
+	var telling sync.WaitGroup
+	defer telling.Wait()
 	for _, l := range lanes {
 		p.mu.Lock()
 		e := p.lanes[l]
 		p.mu.Unlock()
-		if e == nil {
+		if e == nil || l.Session() == "" {
 			continue
 		}
 		e.level.Store(uint32(level))
 		if c := e.inService(); c != nil {
-			p.tellLevel(ctx, c, level)
+			c.level.Store(uint32(level))
+			telling.Go(func() { p.tellLevel(ctx, c, level) })
 		}
 	}
 }
@@ -133,7 +142,6 @@ func (p *Pool) tellLevel(ctx context.Context, c *conn, level mcp.Level) {
 	if level == 0 || v == nil || c.version().Stateless() || !v.Offers("logging") {
 		return
 	}
-	c.told.Store(uint32(level))
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
 	v = p.by.Visit(c.lane)

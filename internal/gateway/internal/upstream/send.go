@@ -67,14 +67,11 @@ func (a *attempt) run(ctx context.Context) (lost chokepoint.FromUpstream) {
 		a.yield(m.Failed(chokepoint.NotSent, err))
 		return lost
 	}
-	if level := e.logLevel(); mcp.Level(conn.told.Load()) != level { // it was set while the connection was being made
-		p.tellLevel(ctx, conn, level)
-	}
 	p.level(ctx, conn, m.Level())
 	more := true // wanted; a wire may yield on
-	conn.wire.exchange(ctx, m, a.c.AtLevel(e.logLevel()), func(f chokepoint.FromUpstream) bool {
+	conn.wire.exchange(ctx, m, a.c, func(f chokepoint.FromUpstream) bool {
 		a.wait.progressed()
-		if f.Asks() {
+		if more && f.Asks() {
 			a.wait.asked(conn, f)
 		}
 		if f.Last() {
