@@ -65,11 +65,12 @@ type Book struct {
 	mu       sync.Mutex
 	listings map[string]map[string]Listing // by principal and upstream; guarded by mu
 	pages    map[string]*Snapshot          // made from them; guarded by mu
+	schemas  map[string]compiled           // by their text; guarded by mu
 }
 
 // NewBook returns a book of the operator's upstreams. maxName bounds a public name with its prefix; 0 means DefaultMaxName.
 func NewBook(upstreams []*Upstream, maxName int) *Book {
-	return &Book{upstreams: upstreams, maxName: cmp.Or(maxName, DefaultMaxName), listings: map[string]map[string]Listing{}, pages: map[string]*Snapshot{}}
+	return &Book{upstreams: upstreams, maxName: cmp.Or(maxName, DefaultMaxName), listings: map[string]map[string]Listing{}, pages: map[string]*Snapshot{}, schemas: map[string]compiled{}}
 }
 
 // Upstreams returns the operator's upstreams, in order.
@@ -154,7 +155,7 @@ func (b *Book) build(listings map[string]Listing) *Snapshot {
 		if !ok {
 			continue
 		}
-		items, left := l.items(u, b.maxName)
+		items, left := l.items(u, b.maxName, b.compile)
 		s.Left = append(s.Left, left...)
 		for _, it := range items {
 			it.rank = rank

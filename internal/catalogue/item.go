@@ -15,6 +15,7 @@ import (
 	"navra/internal/ifc"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/schema"
 )
 
 // An Upstream is the operator's word on one upstream. It is never written after it was made.
@@ -38,6 +39,8 @@ type Item struct {
 	Class      ifc.Class
 	Definition jsonrpc.Raw // as clients see it
 
+	Input    *schema.Schema // of a tool: what its arguments have to fit
+	Output   *schema.Schema // of a tool: what its structuredContent has to fit; nil: it promises none
 	template *regexp.Regexp // of a template: what it expands to
 	rank     int            // of its upstream, in the operator's order
 }

@@ -9,6 +9,7 @@ import (
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/schema"
 )
 
 // A Listing is what one upstream said of itself to one principal: its handshake and its complete lists, as released.
@@ -69,7 +70,7 @@ type Left struct {
 
 // items turns l into items of u. Definitions that hosts could not use are left out singly: hosts else drop all of that
 // server's tools.
-func (l Listing) items(u *Upstream, maxName int) (items []Item, left []Left) {
+func (l Listing) items(u *Upstream, maxName int, compile compiler) (items []Item, left []Left) {
 	for _, kind := range []struct {
 		topic mcp.Topic
 		key   string
@@ -88,12 +89,16 @@ func (l Listing) items(u *Upstream, maxName int) (items []Item, left []Left) {
 					why = "it is no URI template"
 				}
 			}
+			var input, output *schema.Schema
+			if why == "" && kind.topic == mcp.Tool {
+				input, output, why = compile.ofTool(def)
+			}
 			if why != "" {
 				left = append(left, Left{u.Name, name, why})
 				continue
 			}
 			seen[name] = true
-			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def, template: template}
+			it := Item{Topic: kind.topic, Upstream: u, Name: name, Public: name, Class: classOf(u, kind.topic, name, def), Definition: def, Input: input, Output: output, template: template}
 			switch kind.topic {
 			case mcp.Tool, mcp.Prompt:
 				it.Public = publicName(u, name, maxName)

@@ -115,6 +115,7 @@ type Crossing struct {
 	asked    mcp.Question // on the way to an upstream: it answers a question of the kind
 	unbidden bool         // that is not known to have been asked
 	bound    bool         // the same call was judged before: it goes on
+	result   bool         // body is the result of a call
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
 	settled  bool
@@ -226,12 +227,13 @@ func (p *Chokepoint) settle(ctx context.Context, x *Crossing) {
 		return
 	}
 	if x.way == toUpstream {
-		x.resolved = p.putBack(x)
+		x.resolved = p.putBack(x).And(x.fitting())
 		p.took(x, policy.StageResolve, start)
 		start = p.now()
 		x.failed = p.examine(x)
 	} else {
 		x.failed = p.conceal(ctx, x)
+		x.keepPromise()
 	}
 	p.took(x, policy.StageFilter, start)
 }

@@ -54,7 +54,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
-		x.body = m.Result
+		x.body, x.result = m.Result, true
 	}
 	x.entry.Outcome = string(Ran)
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {

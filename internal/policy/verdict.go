@@ -31,6 +31,7 @@ const (
 	StageMessage Stage = "message" // it is no valid message, or its method does not exist
 	StageName    Stage = "name"
 	StageResolve Stage = "resolve"
+	StageSchema  Stage = "schema" // the arguments do not fit what the tool takes
 	StageFilter  Stage = "filter"
 	StageContent Stage = "content"
 	StageFlow    Stage = "flow"

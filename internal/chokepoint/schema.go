@@ -1,0 +1,59 @@
+package chokepoint
+
+import (
+	"bytes"
+
+	"navra/internal/blackbox"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+)
+
+// fitting holds a call's arguments, as they are to be sent, against the tool's inputSchema.
+func (x *Crossing) fitting() policy.Verdict {
+	ok := policy.Allowed(policy.StageSchema)
+	it := x.facts.Item
+	if it.Topic != mcp.Tool || it.Input == nil || x.asked != mcp.NoQuestion || x.entry.Method != mcp.ToolsCall {
+		return ok
+	}
+	args, _ := x.final.Get("arguments")
+	if err := it.Input.Check(args); err != nil {
+		return policy.Denied(policy.StageSchema, "the arguments do not fit the tool's inputSchema: "+err.Error())
+	}
+	return ok
+}
+
+// keepPromise makes an error of a tool's result that does not hold the structuredContent which its outputSchema promises: because the upstream
+// left it out, or because the filter changed it so that it does not fit any more. A client would take it for what it is not.
+func (x *Crossing) keepPromise() {
+	it := x.facts.Item
+	if x.failed != nil || !x.result || it.Topic != mcp.Tool || it.Output == nil || x.entry.Method != mcp.ToolsCall {
+		return
+	}
+	if kind, has := x.body.Get("resultType"); has && string(kind) != `"complete"` {
+		return
+	}
+	_, task := x.body.Get("task")
+	bad, _ := x.body.Get("isError")
+	if task || string(bad) == "true" {
+		return
+	}
+	structured, has := x.final.Get("structuredContent")
+	was, _ := x.body.Get("structuredContent")
+	text := ""
+	switch {
+	case !has:
+		text = "navra: upstream " + it.Upstream.Name + " left out the structuredContent that the tool's outputSchema promises. " + outcomeText(Ran)
+	case !bytes.Equal(structured, was) && it.Output.Check(structured) != nil:
+		text = "navra: what was taken out of the structuredContent makes it break the tool's outputSchema; it is left out. " + outcomeText(Ran)
+	default:
+		return
+	}
+	content, _ := x.final.Get("content")
+	blocks := []jsonrpc.Raw{textBlock(text)}
+	for e := range content.Elements() {
+		blocks = append(blocks, e)
+	}
+	x.final = x.final.Without("structuredContent").With("content", jsonrpc.Array(blocks...)).With("isError", jsonrpc.Raw("true"))
+	x.entry.Findings = append(x.entry.Findings, blackbox.Count{Name: "structuredContent missing", N: 1})
+}
