@@ -68,6 +68,7 @@ type conn struct {
 	serial     uint64        // unique in the pool
 	turn       chan struct{} // taken by a call that may be asked back about
 	level      atomic.Uint32 // of log messages that a request has asked for
+	told       atomic.Uint32 // level of the lane that the upstream knows of; 0: none
 
 	mu     sync.Mutex
 	asking map[string]func() // what to do when a question of that id is replied to; guarded by mu
@@ -143,9 +144,17 @@ func (c *conn) greet(ctx context.Context, v *chokepoint.Visit, w way) error {
 	return errors.Join(errs...)
 }
 
-// discover greets as the stateless era does.
+// discover greets as the stateless era does. An upstream that refuses the version and asks for one that navra speaks is asked once more.
 func (c *conn) discover(ctx context.Context, v *chokepoint.Visit) error {
 	c.speak(mcp.V20260728)
+	err := c.probe(ctx, v)
+	if errors.Is(err, chokepoint.ErrOnceMore) {
+		err = c.probe(ctx, v)
+	}
+	return err
+}
+
+func (c *conn) probe(ctx context.Context, v *chokepoint.Visit) error {
 	m, err := v.Discover(ctx)
 	if err != nil {
 		return err

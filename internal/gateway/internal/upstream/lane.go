@@ -138,7 +138,7 @@ func (p *Pool) openLane(ctx context.Context, e *lane) (*conn, error) {
 		return nil, err
 	}
 	c.visit.Store(v)
-	p.tellLevel(ctx, c, e.logLevel())
+	p.catchUp(ctx, e, c)
 	if err := p.readLists(ctx, c, v); err != nil {
 		p.log.Log(ctx, seriousness(ctx), "lists of the upstream could not be read", "upstream", e.spec.Name, "err", err)
 	}

@@ -103,12 +103,20 @@ func (p *Pool) SetLevel(ctx context.Context, lanes []chokepoint.Lane, level mcp.
 		}
 		e.level.Store(uint32(level))
 		if c := e.inService(); c != nil {
+			c.told.Store(uint32(level))
 			p.tellLevel(ctx, c, level)
 		}
 	}
 }
 
 func (e *lane) logLevel() mcp.Level { return mcp.Level(e.level.Load()) }
+
+// catchUp tells an upstream the level that its lane is at, unless it was told: one may be set while the connection is being opened.
+func (p *Pool) catchUp(ctx context.Context, e *lane, c *conn) {
+	if l := e.logLevel(); c.told.Swap(uint32(l)) != uint32(l) {
+		p.tellLevel(ctx, c, l)
+	}
+}
 
 // level has a shared connection of the stateful era tell at least what a request wants. What comes is held against each request.
 func (p *Pool) level(ctx context.Context, c *conn, wanted mcp.Level) {

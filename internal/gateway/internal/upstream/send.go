@@ -67,6 +67,7 @@ func (a *attempt) run(ctx context.Context) (lost chokepoint.FromUpstream) {
 		a.yield(m.Failed(chokepoint.NotSent, err))
 		return lost
 	}
+	p.catchUp(ctx, e, conn)
 	p.level(ctx, conn, m.Level())
 	more := true // wanted; a wire may yield on
 	conn.wire.exchange(ctx, m, a.c.AtLevel(e.logLevel()), func(f chokepoint.FromUpstream) bool {
