@@ -2,8 +2,8 @@
 # make test   runs every test with the race detector; installs what the tests need
 # make bench  measures navra beside the floors of any gateway, see docs/benchmarks.md; BENCHFLAGS="-conns 1 -sizes 200"
 # make soak   400 HTTP, 80 WebSocket and 20 stdio clients at once; make test does it with a tenth
-# make conformance  runs the official suite through navra
-.PHONY: build run test check fuzz bench microbench soak conformance clean
+# make conformance  runs the official suite through navra, see docs/conformance.md; make conformance-soak does it five times
+.PHONY: build run test check fuzz bench microbench soak conformance conformance-soak clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/navra ./cmd/navra
@@ -31,6 +31,9 @@ soak:
 
 conformance:
 	test/conformance/run
+
+conformance-soak:
+	for n in 1 2 3 4 5; do test/conformance/run || exit 1; done
 
 clean:
 	rm -rf bin
