@@ -70,7 +70,7 @@ func (u *told) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if m.Method == "tools/call" {
+	if m.Method == "tools/call" && list == nil {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, u.call(m.ID))
 		return
 	}
@@ -124,6 +124,21 @@ func TestGreetings(t *testing.T) {
 				t.Errorf("upstream heard %v, client is offered %d tools; want %d probes, %d handshakes, %d tools", u.heard, n, c.probes, c.hellos, c.offered)
 			}
 		})
+	}
+}
+
+// A server that was replaced by one of the other era refuses the version of a call. It is greeted anew, and the call, which has not run, sent again.
+func TestUpstreamChangesItsEra(t *testing.T) {
+	u := &told{answers: map[string][]string{
+		"server/discover": {stateless, `{}`}, "initialize": {stateful}, "tools/list": {oneTool},
+		"tools/call": {`"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}`, `{"content":[{"type":"text","text":"done"}]}`},
+	}}
+	r, out := newRig(t, u, time.Minute), &sink{}
+	if err := r.handle(badCall, out); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(out.sent); n != 1 || !strings.Contains(string(out.sent[0].Result), "done") || u.count("initialize") != 1 || u.count("tools/call") != 2 {
+		t.Errorf("client got %+v, upstream heard %v; want the second answer over a new handshake", out.sent, u.heard)
 	}
 }
 

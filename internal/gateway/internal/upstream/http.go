@@ -36,6 +36,7 @@ const (
 
 var (
 	errSession = errors.New("the upstream does not know the session any more; a new one is opened for the next call")
+	errVersion = errors.New("the upstream no longer speaks the version that was agreed on; it is greeted anew")
 	errBroken  = errors.New("the upstream's stream ended without an answer")
 )
 
@@ -294,7 +295,10 @@ func (x *exchanging) refused(resp *http.Response) chokepoint.FromUpstream {
 	if err == nil {
 		m, repaired, fault := jsonrpc.ParseUpstream(b)
 		if fault == nil && m.Error != nil && (m.ID.IsZero() || m.ID == x.id) {
-			m.ID, x.done = x.id, true
+			if m.ID, x.done = x.id, true; m.Error.Code == mcp.CodeUnsupportedVersion && !x.m.Own() { // it is another than the one that was greeted
+				x.w.bury()
+				return x.m.Failed(chokepoint.NotSent, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errVersion))
+			}
 			return x.m.Answer(m, repaired)
 		}
 	}
