@@ -424,6 +424,27 @@ func TestAnswersThatAskAreRefused(t *testing.T) {
 	}
 }
 
+// A result that does not say that it asks asks nothing: some clients would answer all the same.
+func TestQuestionsOutsideARoundAreTakenOut(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	for _, v := range []mcp.Version{mcp.V20250326, mcp.V20251125, mcp.V20260728} {
+		for _, kind := range []string{"", `"resultType":"complete",`} {
+			from := call(t, b.ann, "files__read", "{}")
+			from.Version = v
+			result := `{"content":[],` + kind + `"inputRequests":{"a":{"method":"sampling/createMessage"}},"x":1,"requestState":"theirs"}`
+			out, err := b.Release(t.Context(), b.admit(t, from).Answer(jsonrpc.Message{ID: jsonrpc.IntID(1), Result: jsonrpc.Raw(result)}, 0), from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, asks := out.Msg.Result.Get("inputRequests")
+			_, state := out.Msg.Result.Get("requestState")
+			if x, _ := out.Msg.Result.Get("x"); asks || state || string(x) != "1" {
+				t.Errorf("%s: Release = %s, want it without inputRequests and requestState", v, out.Msg.Result)
+			}
+		}
+	}
+}
+
 // A flood of notifications does not fill the blackbox: they are counted.
 func TestDroppedNotificationsAreSummed(t *testing.T) {
 	b := newBench(t, permissive(), nil)

@@ -31,6 +31,8 @@ func TestArgumentsFitTheSchema(t *testing.T) {
 		`{"path":7}`:                "/path: it is of type number, not string",
 		`{"path":"a","paht":"b"}`:   "members that are not known: paht",
 		`{"path":"a"}`:              "",
+		`{"path":"a","n":null}`:     "", // as if it were not there
+		`{"path":null}`:             "/path: it is of type null, not string",
 		`{"path":"` + aws() + `"}`:  "",
 		`{"` + aws() + `":1}`:       "it lacks path",
 		`{"path":"a","n":1e999999}`: "a number is out of range",

@@ -27,6 +27,7 @@ func definition(def jsonrpc.Raw, v mcp.Version) jsonrpc.Raw {
 // result gives a result the form of a client's version: what only the stateless era has is not given to others, and what is younger
 // than the version is given as text.
 func result(r jsonrpc.Raw, v mcp.Version, method string) jsonrpc.Raw {
+	r = withoutAsking(r)
 	if v.Stateless() {
 		return r
 	}
@@ -57,6 +58,17 @@ func result(r jsonrpc.Raw, v mcp.Version, method string) jsonrpc.Raw {
 			}
 			return m
 		}))
+	}
+	return r
+}
+
+// withoutAsking takes out what only a result that asks may have: some clients answer it whatever the result says of itself, and nobody would have
+// judged the questions. Some servers leave it in results of the stateful era.
+func withoutAsking(r jsonrpc.Raw) jsonrpc.Raw {
+	for name := range r.Members() {
+		if name == "inputRequests" || name == "requestState" {
+			return r.Without("inputRequests").Without("requestState")
+		}
 	}
 	return r
 }

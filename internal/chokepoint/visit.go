@@ -211,7 +211,8 @@ func (v *Visit) takeHello(result jsonrpc.Raw) error {
 	return nil
 }
 
-// takeDiscovery chooses a version that both speak, a stateless one before others.
+// takeDiscovery chooses a version that both speak, a stateless one before others. What names no versions is no answer to the question: some
+// servers of the stateful era answer any method with an empty result.
 func (v *Visit) takeDiscovery(result jsonrpc.Raw) error {
 	list, _ := result.Get("supportedVersions")
 	version, stateful := common(list)
@@ -219,7 +220,7 @@ func (v *Visit) takeDiscovery(result jsonrpc.Raw) error {
 	case version != "":
 		v.learnt(version, result)
 		return nil
-	case stateful:
+	case stateful, !list.IsArray():
 		return fmt.Errorf("%s: %w", mcp.Discover, ErrOtherEra)
 	}
 	return errNoCommon
@@ -227,6 +228,9 @@ func (v *Visit) takeDiscovery(result jsonrpc.Raw) error {
 
 // ErrOtherEra says that an upstream has to be greeted in the way of the other era.
 var ErrOtherEra = errors.New("the upstream does not speak this era")
+
+// ErrOnceMore says that an upstream refused the version of a greeting, and names one that navra speaks: it is to be greeted once more.
+var ErrOnceMore = errors.New("the upstream asks for a version that navra speaks")
 
 var errNoCommon = errors.New("the upstream speaks no protocol version that navra does")
 
@@ -248,9 +252,12 @@ func common(list jsonrpc.Raw) (best mcp.Version, stateful bool) {
 // is of that era; no other code proves anything. MCP 2026-07-28, basic/versioning §Detection.
 func greetingRefused(bad error, method string, e jsonrpc.Error) error {
 	list, _ := e.Data.Get("supported")
-	_, stateful := common(list)
+	best, stateful := common(list)
 	switch e.Code {
 	case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability, mcp.CodeUnsupportedVersion:
+		if method == mcp.Discover && best != "" {
+			return fmt.Errorf("%w: %w", bad, ErrOnceMore)
+		}
 		if method == mcp.Discover && !stateful {
 			return fmt.Errorf("%w: %w", bad, errNoCommon)
 		}

@@ -148,9 +148,17 @@ func (c *conn) greet(ctx context.Context, v *chokepoint.Visit, w way) error {
 	return errors.Join(errs...)
 }
 
-// discover greets as the stateless era does.
+// discover greets as the stateless era does. An upstream that refuses the version and asks for one that navra speaks is asked once more.
 func (c *conn) discover(ctx context.Context, v *chokepoint.Visit) error {
 	c.speak(mcp.V20260728)
+	err := c.probe(ctx, v)
+	if errors.Is(err, chokepoint.ErrOnceMore) {
+		err = c.probe(ctx, v)
+	}
+	return err
+}
+
+func (c *conn) probe(ctx context.Context, v *chokepoint.Visit) error {
 	m, err := v.Discover(ctx)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +25,7 @@ const (
 	// maxRefusal bounds what is read of an answer that is refused with a status, in bytes.
 	maxRefusal = 64 << 10
 	maxSession = 1 << 10 // bytes of a session id
-	// maxBelieved is how many bytes are made room for on an upstream's word.
-	maxBelieved = 256 << 10
-	resumes     = 5 // of one answer's stream, one after another that bring no event
+	resumes    = 5       // of one answer's stream, one after another that bring no event
 	// A stream that the upstream pushes on is opened again after a while, longer each time until one has brought a message or has
 	// lasted. What the upstream asks for counts within the limits.
 	pushAgain    = time.Second
@@ -39,6 +36,7 @@ const (
 
 var (
 	errSession = errors.New("the upstream does not know the session any more; a new one is opened for the next call")
+	errVersion = errors.New("the upstream no longer speaks the version that was agreed on; it is greeted anew")
 	errBroken  = errors.New("the upstream's stream ended without an answer")
 )
 
@@ -76,7 +74,8 @@ type web struct {
 	deaf      atomic.Bool   // there is no such stream
 
 	mu      sync.Mutex
-	session string // guarded by mu
+	session string                   // guarded by mu
+	calls   map[*exchanging]struct{} // under way; guarded by mu
 }
 
 func openHTTP(c *conn, client *http.Client) *web {
@@ -187,14 +186,6 @@ func (w *web) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, err)
 }
 
-// withoutURL takes the address out of an error of the HTTP client's: it may hold a secret.
-func withoutURL(err error) error {
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
 func (w *web) tell(ctx context.Context, c chokepoint.Cleared) error {
 	ctx, stop := w.bound(ctx)
 	defer stop()
@@ -224,11 +215,14 @@ type exchanging struct {
 	w       *web
 	m       chokepoint.ToUpstream
 	id      jsonrpc.ID
-	session string // that it was sent in
-	yield   func(chokepoint.FromUpstream) bool
+	session string        // that it was sent in
 	done    bool          // answered
 	last    string        // id of the stream's last event
 	wait    time.Duration // before the stream is resumed
+
+	mu    sync.Mutex
+	yield func(chokepoint.FromUpstream) bool // guarded by mu: one thing is yielded at a time
+	left  bool                               // nothing more is to be yielded; guarded by mu
 }
 
 func (w *web) exchange(outer context.Context, m chokepoint.ToUpstream, c chokepoint.Cleared, yield func(chokepoint.FromUpstream) bool) {
@@ -238,6 +232,7 @@ func (w *web) exchange(outer context.Context, m chokepoint.ToUpstream, c chokepo
 	defer stop()
 	v := w.conn.version()
 	x := &exchanging{w: w, m: m, id: c.ID, session: w.sessionID(), yield: yield, wait: pushAgain}
+	w.enter(x)
 	resp, outcome, err := w.post(ctx, c.Bytes(v), c.Header(v))
 	var f chokepoint.FromUpstream
 	if err != nil {
@@ -248,6 +243,7 @@ func (w *web) exchange(outer context.Context, m chokepoint.ToUpstream, c chokepo
 	if outer.Err() != nil && !x.done && !v.Stateless() && c.Method != mcp.Initialize {
 		w.conn.cancel(outer, m) // in the stateless era the closed response is the cancellation
 	}
+	w.leave(x)
 	yield(f)
 }
 
@@ -304,7 +300,10 @@ func (x *exchanging) refused(resp *http.Response) chokepoint.FromUpstream {
 	if err == nil {
 		m, repaired, fault := jsonrpc.ParseUpstream(b)
 		if fault == nil && m.Error != nil && (m.ID.IsZero() || m.ID == x.id) {
-			m.ID, x.done = x.id, true
+			if m.ID, x.done = x.id, true; m.Error.Code == mcp.CodeUnsupportedVersion && !x.m.Own() { // it is another than the one that was greeted
+				x.w.bury()
+				return x.m.Failed(chokepoint.NotSent, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errVersion))
+			}
 			return x.m.Answer(m, repaired)
 		}
 	}
@@ -383,17 +382,17 @@ func (x *exchanging) take(ctx context.Context, b []byte) (f chokepoint.FromUpstr
 	case m.Kind() == jsonrpc.Notification && m.Method == mcp.Progress:
 		token, _ := m.Params.Get("progressToken")
 		if id, ok := jsonrpc.IDOf(token); ok && id == x.id {
-			x.yield(x.m.Progress(m))
+			x.give(x.m.Progress(m))
 		}
 		return f, false
 	}
 	switch asks := m.Kind() == jsonrpc.Request && mcp.QuestionOf(m.Method) != mcp.NoQuestion; {
 	case x.m.Own():
 	case asks && !x.w.conn.version().Stateless() && !x.w.conn.pool.by.Answers(x.w.conn.lane, m.Method):
-		x.yield(x.m.Question(m, x.w.conn.serial))
+		x.give(x.m.Question(m, x.w.conn.serial))
 		return f, false
 	case m.Kind() == jsonrpc.Notification && m.Method == mcp.Logging:
-		x.yield(x.m.Note(m))
+		x.give(x.m.Note(m))
 		return f, false
 	}
 	x.w.conn.hear(ctx, m)
@@ -410,19 +409,6 @@ func (x *exchanging) broken(ctx context.Context, err error) chokepoint.FromUpstr
 		return x.m.Failed(chokepoint.Ran, size)
 	}
 	return x.m.Failed(chokepoint.Unknown, fmt.Errorf("%w: %w", chokepoint.ErrUnavailable, errBroken))
-}
-
-// readAll reads a body within the limit; told is its length, or -1.
-func readAll(body io.Reader, told int64) ([]byte, error) {
-	if told > maxMessage {
-		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: told}
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, min(max(told, 0), maxBelieved)+bytes.MinRead))
-	n, err := buf.ReadFrom(io.LimitReader(body, maxMessage+1))
-	if n > maxMessage {
-		return nil, chokepoint.TooLarge{Limit: maxMessage, Actual: n}
-	}
-	return buf.Bytes(), err
 }
 
 // get opens a stream: that of what the upstream pushes, or one that broke off, from the event after last on.
@@ -487,7 +473,9 @@ func (w *web) listen() {
 				}
 				if m, _, fault := jsonrpc.ParseUpstream(e.data); fault == nil && len(e.data) > 0 {
 					heard = true
-					w.conn.hear(ctx, m)
+					if !w.pushed(m) {
+						w.conn.hear(ctx, m)
+					}
 				}
 			}
 			resp.Body.Close()
