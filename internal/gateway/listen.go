@@ -59,7 +59,7 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 		}
 		if !g.isNewest(l) { // a message goes to one stream, the one that was opened last
 			r.out.ring()
-			pause(ctx)
+			rest(ctx)
 			continue
 		}
 		if err := g.push(ctx, r, from, push); err != nil {

@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"context"
+	"time"
+
 	"navra/internal/chokepoint"
 	"navra/internal/mcp"
 )
@@ -13,11 +16,14 @@ func vouch(from chokepoint.Peer) {
 	}
 }
 
-// newest returns which listener of each session of HTTP is pushed to: a message goes to one stream of a client's, the one that it opened last.
-// g.mu is held.
+// newest returns which listener of each session of HTTP is pushed to: a message goes to one stream of a client's, the one that it opened last of
+// those that it reads. Where it reads none there is none: what is to be told waits. g.mu is held.
 func (g *Gateway) newest() map[string]*listener {
 	m := map[string]*listener{}
 	for l := range g.listeners {
+		if r, ok := l.push.(mcp.Reader); ok && !r.Reading() {
+			continue
+		}
 		if l.from.In.Transport == mcp.HTTP && (m[l.from.Session] == nil || m[l.from.Session].nth < l.nth) {
 			m[l.from.Session] = l
 		}
@@ -30,4 +36,16 @@ func (g *Gateway) isNewest(l *listener) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return l.from.In.Transport != mcp.HTTP || g.newest()[l.from.Session] == l
+}
+
+// restPause is how long a stream that nobody reads, or that is not the newest, leaves what is to be told to others.
+const restPause = 500 * time.Millisecond
+
+func rest(ctx context.Context) {
+	t := time.NewTimer(restPause)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }

@@ -57,6 +57,9 @@ type HostKey struct {
 	Folder       string // the host's working folder
 }
 
+// A Reader is a Sink that knows whether its client is there to read what is sent. Any other Sink's always is.
+type Reader interface{ Reading() bool }
+
 // A Sink takes what goes back to the client for one inbound message. Its methods may be called from several goroutines.
 type Sink interface {
 	// Open hands out a new session's id; before the first Send, and over HTTP only.

@@ -25,6 +25,7 @@ func (x *exchange) hold(c *conversation, first *item) bool {
 	if s == nil {
 		return false
 	}
+	c.out.kept.Store(s)
 	x.work.Go(func() { x.feed(c, s, first) })
 	x.follow(s, 0)
 	return true

@@ -264,6 +264,13 @@ func (b *book) attach(s *stream, at seq, cut func()) *reader {
 	return s.reader
 }
 
+// attached reports whether a connection reads s.
+func (b *book) attached(s *stream) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return s.reader != nil
+}
+
 // detach ends a reader.
 func (b *book) detach(s *stream, r *reader) {
 	b.mu.Lock()

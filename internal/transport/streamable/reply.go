@@ -44,6 +44,8 @@ type reply struct {
 	over     chan struct{} // closed when nobody takes items any more
 	asks     bool
 	streams  bool // an event stream may be begun before the answer
+	book     *book
+	kept     atomic.Pointer[stream] // that outlives the connection; nil: none
 	answered atomic.Bool
 }
 
@@ -89,4 +91,10 @@ func (p *reply) hand(it item) error {
 	case <-p.over:
 		return errEnded
 	}
+}
+
+// Reading reports whether the client reads what is sent: where the stream outlives its connections, it may be away.
+func (p *reply) Reading() bool {
+	s := p.kept.Load()
+	return s == nil || p.book.attached(s)
 }
