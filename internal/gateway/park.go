@@ -79,6 +79,7 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 	if !stopped {
 		g.work.Go(func() {
 			defer cancel(nil)
+			defer g.underway(from.Who, out.Upstream(), cancel)()
 			for f := range g.upstreams.Send(own, out) {
 				p.box.put(f)
 			}
@@ -155,6 +156,9 @@ func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, rep
 	g.parks[handle] = p
 	p.expiry = time.AfterFunc(parkLife, func() { g.abandon(handle, chokepoint.ErrExpired) })
 	g.mu.Unlock()
+	if why := g.chokepoint.Halts(from.Who, p.out.Upstream()); why != nil { // said before it was parked
+		g.abandon(handle, why)
+	}
 	return reply.Send(m.Msg)
 }
 

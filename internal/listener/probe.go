@@ -27,6 +27,8 @@ type ProbeOptions struct {
 	// Space says that room for entries is low, and whether it is too low for new calls; nil: nothing is to be told.
 	Space  func() (why string, full bool)
 	Logger *slog.Logger
+	// Degraded tells of what is not as it should be and keeps nobody from being served; nil: nothing is to be told.
+	Degraded func() []Check
 	// Upstreams tells of each upstream; nil: nothing is to be told.
 	Upstreams func() []Check
 }
@@ -98,6 +100,9 @@ func (p *Probes) ready(ctx context.Context, names bool) (status int, body string
 		if checks = append(checks, Check{Name: "space", OK: why == "", Why: why}); full {
 			own++
 		}
+	}
+	if p.o.Degraded != nil {
+		checks = append(checks, p.o.Degraded()...)
 	}
 	if p.o.Upstreams != nil {
 		ups := p.o.Upstreams()

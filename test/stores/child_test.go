@@ -152,7 +152,7 @@ func commit(db database, s scope.Scope, kind blackbox.Kind, raise ifc.Label) (st
 	for try := 0; ; try++ {
 		c := store.Commit{Scope: s.ID, IfScope: s.Version, Entry: told(s, kind, raise), Raise: raise}
 		if try == 2 {
-			c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) { return told(s, kind, raise), raise }
+			c.Judge = func(s scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) { return told(s, kind, raise), raise }
 		}
 		r, err := db.Commit(context.Background(), c)
 		if !errors.Is(err, store.ErrStale) {
@@ -189,7 +189,7 @@ func permit(db database, id scope.ID, read string) (string, error) {
 }
 
 func judged(db database, id scope.ID) (blackbox.Seq, error) {
-	r, err := db.Commit(context.Background(), store.Commit{Scope: id, Judge: func(s scope.Scope) (blackbox.Entry, ifc.Label) {
+	r, err := db.Commit(context.Background(), store.Commit{Scope: id, Judge: func(s scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) {
 		return told(s, blackbox.Request, ifc.Bottom()), ifc.Bottom()
 	}})
 	return r.Seq, err
