@@ -113,6 +113,7 @@ type Crossing struct {
 	pre   *policy.Verdict // decided before the pipeline: no message, unknown method
 	role  string          // that permitted the request, for the way back
 	label ifc.Label       // of what comes back
+	came  ifc.Label       // the same, before it was looked through
 
 	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
 	final    jsonrpc.Raw     // what goes on
@@ -234,7 +235,11 @@ func (p *Chokepoint) settle(ctx context.Context, x *Crossing) error {
 	if err := p.take(ctx, x); err != nil {
 		return err
 	}
+	if x.prepared == nil {
+		x.came = x.label
+	}
 	if x.prepared != x.policy {
+		x.label = x.came
 		x.prepared, x.found, x.clean = x.policy, nil, false
 		p.prepare(ctx, x)
 	}

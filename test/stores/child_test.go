@@ -76,11 +76,12 @@ func child(where string) error {
 	db.OnCommit(func(r store.Receipt) error { return h.Note(r.Seq, r.Hash) })
 	var all sync.WaitGroup
 	var mu sync.Mutex
+	var calls caller
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		id, order, _ := strings.Cut(lines.Text(), " ")
 		all.Go(func() {
-			said := obey(db, order)
+			said := obey(db, &calls, order)
 			mu.Lock()
 			defer mu.Unlock()
 			fmt.Println(id, said)
@@ -95,8 +96,9 @@ func child(where string) error {
 //	append NAME N     N entries with methods NAME-0 …, by 16 callers
 //	raise SCOPE SOURCE  an outcome that raises a scope's label
 //	permit SCOPE VERSION LABEL  a permit that was judged on that; judged again where that is stale
+//	calls, stop       principals begin to call, and end: how often they did
 //	judge SCOPE       a permit that is judged inside the commit
-func obey(db database, order string) string {
+func obey(db database, calls *caller, order string) string {
 	var verb, id, more string
 	fmt.Sscan(order, &verb, &id, &more)
 	var err error
@@ -108,6 +110,10 @@ func obey(db database, order string) string {
 		said, err = raise(db, scope.ID(id), more)
 	case "permit":
 		said, err = permit(db, scope.ID(id), more)
+	case "calls":
+		err = calls.begin(db)
+	case "stop":
+		said, err = calls.end()
 	case "judge":
 		said, err = judged(db, scope.ID(id))
 	default:
