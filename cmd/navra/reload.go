@@ -72,6 +72,10 @@ func loadPlan(path string, check func(*config.File) error, principals func(*conf
 		return nil, plan{}, err
 	}
 	r.dir.Store(&p.Principals)
+	if seen == nil || !seen.Mode().IsRegular() { // a pipe cannot be read again
+		p.Policy.File = ""
+		return f, p, nil
+	}
 	p.Reload = r
 	return f, p, nil
 }
@@ -98,7 +102,11 @@ func (r *reloader) directory() auth.Directory { return *r.dir.Load() }
 // begin tells the store which policy this process begins with, and looks after the file until close.
 func (r *reloader) begin(ctx context.Context, cp *chokepoint.Chokepoint, db store.Store) error {
 	r.use, r.store = cp.Use, db
-	if err := r.announce(ctx, r.running); err != nil {
+	err := r.announce(ctx, r.running, r.seen)
+	for try := 0; errors.Is(err, errMoved) && try < 5; try++ { // it was changed since it was read
+		err = r.takeUp(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	ctx, r.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -163,24 +171,42 @@ func unchanged(a, b os.FileInfo) bool {
 func (r *reloader) reload(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, others, err := r.read()
-	if err == nil {
-		err = r.take(ctx, next, true)
-	}
-	if err != nil {
+	switch err := r.takeUp(ctx); {
+	case errors.Is(err, errMoved): // the next look finds it
+	case err != nil:
 		r.fail(err)
-		return
+	default:
+		r.failed.Store(nil)
+	}
+}
+
+// takeUp reads the file, puts its policy in force and tells the store.
+func (r *reloader) takeUp(ctx context.Context) error {
+	seen := stat(r.path)
+	next, others, err := r.read()
+	if err != nil {
+		return err
+	}
+	if err := r.take(next, func() error { return r.announce(ctx, next, seen) }); err != nil {
+		return err
 	}
 	if len(others) > 0 {
 		r.log.Warn("a part of the configuration that was changed needs a restart", "file", r.path, "sections", strings.Join(others, ", "))
 	}
-	r.failed.Store(nil)
+	return nil
 }
 
 // renew takes the file up if it holds the policy of that name, which another process has told of.
 func (r *reloader) renew(ctx context.Context, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.running.PolicyName() != name { // what was told meanwhile, by this process too, counts
+		said, err := r.store.Controls(ctx)
+		if err != nil {
+			return // who asks finds out too
+		}
+		name = said.Policies[r.path]
+	}
 	if r.running.PolicyName() == name {
 		if r.behind {
 			r.behind = false
@@ -196,7 +222,7 @@ func (r *reloader) renew(ctx context.Context, name string) {
 		r.behind = true
 		r.fail(errors.New("another process has taken up a newer policy of this file than the file holds here, so calls are denied"))
 	default:
-		if err := r.take(ctx, next, false); err != nil {
+		if err := r.take(next, func() error { return nil }); err != nil {
 			r.fail(err)
 			return
 		}
@@ -226,8 +252,8 @@ func (r *reloader) read() (next *config.File, others []string, err error) {
 	return next, others, nil
 }
 
-// take puts a policy in force, once the store was told where it is news.
-func (r *reloader) take(ctx context.Context, next *config.File, news bool) error {
+// take puts a policy in force, once tell has told of it.
+func (r *reloader) take(next *config.File, tell func() error) error {
 	dir, o, err := r.plan(next)
 	if err != nil {
 		return err
@@ -236,10 +262,8 @@ func (r *reloader) take(ctx context.Context, next *config.File, news bool) error
 	if err != nil {
 		return err
 	}
-	if news {
-		if err := r.announce(ctx, next); err != nil {
-			return fmt.Errorf("it could not be recorded: %w", err)
-		}
+	if err := tell(); err != nil {
+		return fmt.Errorf("it could not be recorded: %w", err)
 	}
 	before := r.running.PolicyName()
 	r.dir.Store(&dir)
@@ -250,16 +274,23 @@ func (r *reloader) take(ctx context.Context, next *config.File, news bool) error
 	return nil
 }
 
-// errTold ends a change that would say what is said already.
-var errTold = errors.New("it is told")
+// errTold ends a change that would say what is said already, errMoved one that would say what the file no longer holds.
+var (
+	errTold  = errors.New("it is told")
+	errMoved = errors.New("the file was changed meanwhile")
+)
 
-// announce tells the store which policy of the file is the newest.
-func (r *reloader) announce(ctx context.Context, f *config.File) error {
+// announce tells the store which policy of the file is the newest. Inside the transaction the file is still the one that was seen before it
+// was read: so nobody tells of an older policy after a newer one.
+func (r *reloader) announce(ctx context.Context, f *config.File, seen os.FileInfo) error {
 	name, digest := f.PolicyName(), f.Digest()
 	ctx, stop := context.WithTimeout(ctx, announceTime)
 	defer stop()
 	_, err := r.store.Control(ctx, store.Change{Apply: func(c *store.Controls) (blackbox.Entry, error) {
 		before := c.Policies[r.path]
+		if !unchanged(seen, stat(r.path)) {
+			return blackbox.Entry{}, errMoved
+		}
 		if before == name {
 			return blackbox.Entry{}, errTold
 		}
