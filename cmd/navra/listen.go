@@ -184,9 +184,9 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 			}
 			return checks
 		},
-		Store:    func(ctx context.Context) error { return r.space.ready(ctx, r.store) },
-		Space:    r.space.limit.State,
-		Degraded: func() []listener.Check { return r.reload.checks() },
+		Store: func(ctx context.Context) error { return r.space.ready(ctx, r.store) },
+		Space: r.space.limit.State,
+		More:  func() []listener.Check { return r.reload.checks() },
 	})
 	var hosts []string
 	if name := f.Listen.PublicHost(); name != "" {

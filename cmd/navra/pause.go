@@ -75,6 +75,9 @@ func (o *pauseFlags) known() error {
 	return nil
 }
 
+// maxWhy bounds a reason, in bytes.
+const maxWhy = 1024
+
 func pauseCmd(s std) *cobra.Command {
 	var o pauseFlags
 	var why string
@@ -93,6 +96,9 @@ func pauseCmd(s std) *cobra.Command {
 			}
 			if err := o.known(); err != nil {
 				return err
+			}
+			if len(why) > maxWhy {
+				return usageError{fmt.Errorf("--why has more than %d bytes", maxWhy)}
 			}
 			why, err := redacted(why)
 			if err != nil {

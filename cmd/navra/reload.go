@@ -39,13 +39,14 @@ type reloader struct {
 	principals func(*config.File) auth.Directory // who is known by a file
 	log        *slog.Logger
 	use        func(*policy.Policy)
+	refresh    func(context.Context) error
 	store      store.Store
 
 	mu      sync.Mutex   // held while the file is read and taken up
 	seen    os.FileInfo  // of the file, before it was read for the first time
-	behind  bool         // another process has told of a policy that the file does not hold here; guarded by mu
 	running *config.File // whose other sections are in force, with the newest policy; guarded by mu
 	dir     atomic.Pointer[auth.Directory]
+	behind  atomic.Bool            // another process has told of a policy that the file does not hold here
 	failed  atomic.Pointer[string] // why the file is not in force; nil or "" where it is
 
 	end  context.CancelFunc
@@ -101,7 +102,7 @@ func (r *reloader) directory() auth.Directory { return *r.dir.Load() }
 
 // begin tells the store which policy this process begins with, and looks after the file until close.
 func (r *reloader) begin(ctx context.Context, cp *chokepoint.Chokepoint, db store.Store) error {
-	r.use, r.store = cp.Use, db
+	r.use, r.refresh, r.store = cp.Use, cp.Refresh, db
 	err := r.announce(ctx, r.running, r.seen)
 	for try := 0; errors.Is(err, errMoved) && try < 5; try++ { // it was changed since it was read
 		err = r.takeUp(ctx)
@@ -141,13 +142,17 @@ func (r *reloader) look(ctx context.Context, hup <-chan os.Signal) {
 		case <-hup:
 			seen = stat(r.path)
 			r.reload(ctx)
+			_ = r.refresh(ctx)
 		case <-tick.C:
 			now := stat(r.path)
 			if !unchanged(seen, now) && unchanged(last, now) && now != nil { // a file that is away is being replaced
 				seen = now
 				r.reload(ctx)
+				_ = r.refresh(ctx) // so that clients hear of it; a store that cannot be read is told of elsewhere
 			}
-			last = now
+			if last = now; r.behind.Load() {
+				_ = r.refresh(ctx) // nobody may come while navra is not ready
+			}
 		}
 	}
 }
@@ -208,8 +213,7 @@ func (r *reloader) renew(ctx context.Context, name string) {
 		name = said.Policies[r.path]
 	}
 	if r.running.PolicyName() == name {
-		if r.behind {
-			r.behind = false
+		if r.behind.Swap(false) {
 			r.failed.Store(nil)
 		}
 		return
@@ -219,14 +223,14 @@ func (r *reloader) renew(ctx context.Context, name string) {
 	case err != nil:
 		r.fail(err)
 	case next.PolicyName() != name:
-		r.behind = true
+		r.behind.Store(true)
 		r.fail(errors.New("another process has taken up a newer policy of this file than the file holds here, so calls are denied"))
 	default:
 		if err := r.take(next, func() error { return nil }); err != nil {
 			r.fail(err)
 			return
 		}
-		r.behind = false
+		r.behind.Store(false)
 		r.failed.Store(nil)
 	}
 }
@@ -314,5 +318,9 @@ func (r *reloader) checks() []listener.Check {
 	if r == nil {
 		return nil
 	}
-	return []listener.Check{{Name: "configuration", OK: r.failed.Load() == nil, Why: "the configuration file was changed and is not in force; see the log"}}
+	c := listener.Check{Name: "configuration", OK: r.failed.Load() == nil, Why: "the configuration file was changed and is not in force; see the log"}
+	if c.Down = r.behind.Load(); c.Down {
+		c.Why = "another process has taken up a newer policy than the configuration file holds here, so calls are denied"
+	}
+	return []listener.Check{c}
 }

@@ -76,6 +76,9 @@ func (p *Chokepoint) Changed() <-chan struct{} {
 // Use has crossings judged by another policy from here on. The store was told of it before, so that no process judges by an older one.
 func (p *Chokepoint) Use(pol *policy.Policy) { p.policy.Store(pol) }
 
+// PolicyDigest identifies the policy that judges now.
+func (p *Chokepoint) PolicyDigest() string { return p.policy.Load().Digest() }
+
 // outdated returns the name of the newest policy of a policy's file; "" where it is that.
 func outdated(pol *policy.Policy, said *store.Controls) string {
 	file, name := pol.Source()

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"navra/internal/auth"
+	"navra/internal/catalogue"
 	"navra/internal/chokepoint"
+	"navra/internal/mcp"
 )
 
 // hearEvery is how often the store is asked what operators have said in other processes, while something is under way that they may end.
@@ -38,7 +40,7 @@ func (g *Gateway) underway(who auth.Principal, upstream string, cancel context.C
 func (g *Gateway) obey() {
 	tick := time.NewTicker(hearEvery)
 	defer tick.Stop()
-	changed := g.chokepoint.Changed()
+	changed, digest := g.chokepoint.Changed(), g.chokepoint.PolicyDigest()
 	for {
 		select {
 		case <-g.ctx.Done():
@@ -52,6 +54,10 @@ func (g *Gateway) obey() {
 		}
 		changed = g.chokepoint.Changed()
 		g.endHalted()
+		if now := g.chokepoint.PolicyDigest(); now != digest { // who sees what is another
+			digest = now
+			g.changed(catalogue.Everyone, []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource, mcp.Template})
+		}
 	}
 }
 

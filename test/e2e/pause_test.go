@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,7 +96,9 @@ func (s *staff) cancelled() (n int) {
 	return n
 }
 
-func echo(w *web, upstream string) answer { return w.call(upstream+"__echo", map[string]any{"text": "hi"}) }
+func echo(w *web, upstream string) answer {
+	return w.call(upstream+"__echo", map[string]any{"text": "hi"})
+}
 
 func TestPause(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) { testPause(t, "") })
@@ -196,6 +200,7 @@ func TestPauseUsage(t *testing.T) {
 		{[]string{"pause", "--principal", "eve"}, 1, `names no principal "eve"`},
 		{[]string{"pause", "--upstream", "three"}, 1, `names no upstream "three"`},
 		{[]string{"pause", "--list", "--principal", "ann"}, 2, "--list goes with none of"},
+		{[]string{"pause", "--why", strings.Repeat("x", 1025)}, 2, "--why has more than"},
 		{[]string{"pause", "ann"}, 2, "unknown command"},
 		{[]string{"resume", "--principal", "ann"}, 1, "principal ann is not paused"},
 		{[]string{"token", "revoke", "none"}, 1, `there is no token "none"`},
@@ -353,6 +358,11 @@ func TestReload(t *testing.T) {
 	if m := w.request("tools/list", map[string]any{}); strings.Contains(string(m.Result), "two__echo") || !strings.Contains(string(m.Result), "odd__echo") {
 		t.Errorf("the list: %s", m.Result)
 	}
+	eventually(t, "the clients are told that their lists are others", func() bool {
+		sock.mu.Lock()
+		defer sock.mu.Unlock()
+		return slices.ContainsFunc(sock.others, func(m message) bool { return m.Method == "notifications/tools/list_changed" })
+	})
 	if got := echo(w, "odd"); got.IsError {
 		t.Errorf("what the new role allows: %s", got.text())
 	}
@@ -389,4 +399,61 @@ func (s *staff) changes() (n int) {
 		}
 	}
 	return n
+}
+
+// TestNewerPolicyElsewhere: a gateway whose file does not hold the policy that another process has taken up denies and is not ready, until its file is
+// changed too, or the other goes back.
+func TestNewerPolicyElsewhere(t *testing.T) {
+	s := newStaff(t, "")
+	s.b.stop()
+	w := (&web{t: t, addr: s.a.Addr, token: s.ann}).open()
+	elsewhere := func(change func(policies map[string]string)) {
+		t.Helper()
+		db, err := sql.Open("sqlite", "file:"+s.db()+"?_txlock=immediate&_pragma=busy_timeout(10000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		var b []byte
+		if err := db.QueryRow("SELECT value FROM kept WHERE key = 'controls'").Scan(&b); err != nil {
+			t.Fatal(err)
+		}
+		var controls struct {
+			Policies map[string]string `json:"policies"`
+		}
+		if err := json.Unmarshal(b, &controls); err != nil || controls.Policies[s.config] == "" {
+			t.Fatalf("%v: %s, want the policy of %s", err, b, s.config)
+		}
+		change(controls.Policies)
+		b, _ = json.Marshal(controls)
+		if _, err := db.Exec("UPDATE kept SET value = CASE key WHEN 'controls' THEN ? ELSE CAST(CAST(CAST(value AS TEXT) AS INTEGER) + 1 AS BLOB) END WHERE key IN ('controls', 'generation')", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := ""
+	elsewhere(func(p map[string]string) { mine, p[s.config] = p[s.config], "another" })
+	denied := func() bool {
+		got := echo(w, "two")
+		return got.IsError && strings.Contains(got.text(), "the policy was changed")
+	}
+	if !denied() {
+		t.Error("a call is permitted under an older policy")
+	}
+	if body := s.ready(s.a); !strings.Contains(body, `"status":"not ready"`) || !strings.Contains(body, "another process has taken up a newer policy") {
+		t.Errorf("readyz: %s", body)
+	}
+	if m := w.request("tools/list", map[string]any{}); m.Error != nil {
+		t.Errorf("a list: %+v", m.Error)
+	}
+	elsewhere(func(p map[string]string) { p[s.config] = mine })
+	eventually(t, "it is ready once the other goes back, though nobody calls", func() bool { return strings.Contains(s.ready(s.a), `"status":"ready"`) })
+	if got := echo(w, "two"); got.IsError {
+		t.Errorf("after that: %s", got.text())
+	}
+	elsewhere(func(p map[string]string) { p[s.config] = "another" })
+	if !denied() {
+		t.Error("a call is permitted under an older policy again")
+	}
+	s.rewrite("on_violation: observe", "on_violation: deny")
+	eventually(t, "it goes on with a file that was changed later", func() bool { return !denied() && strings.Contains(s.ready(s.a), `"status":"ready"`) })
 }
