@@ -102,6 +102,8 @@ func (r *reloader) directory() auth.Directory { return *r.dir.Load() }
 
 // begin tells the store which policy this process begins with, and looks after the file until close.
 func (r *reloader) begin(ctx context.Context, cp *chokepoint.Chokepoint, db store.Store) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.use, r.refresh, r.store = cp.Use, cp.Refresh, db
 	err := r.announce(ctx, r.running, r.seen)
 	for try := 0; errors.Is(err, errMoved) && try < 5; try++ { // it was changed since it was read
@@ -140,14 +142,12 @@ func (r *reloader) look(ctx context.Context, hup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			seen = stat(r.path)
-			r.reload(ctx)
+			seen = r.reload(ctx)
 			_ = r.refresh(ctx)
 		case <-tick.C:
 			now := stat(r.path)
 			if !unchanged(seen, now) && unchanged(last, now) && now != nil { // a file that is away is being replaced
-				seen = now
-				r.reload(ctx)
+				seen = r.reload(ctx)
 				_ = r.refresh(ctx) // so that clients hear of it; a store that cannot be read is told of elsewhere
 			}
 			if last = now; r.behind.Load() {
@@ -172,17 +172,25 @@ func unchanged(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// reload takes the file up as it is now. One that cannot be used leaves what is in force.
-func (r *reloader) reload(ctx context.Context) {
+// reload takes the file up as it is now. One that cannot be used leaves what is in force. It returns the file that was seen, or nil where it
+// is to be tried again however it looks.
+func (r *reloader) reload(ctx context.Context) os.FileInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	seen := stat(r.path)
 	switch err := r.takeUp(ctx); {
-	case errors.Is(err, errMoved): // the next look finds it
+	case errors.Is(err, errMoved):
+		return nil
+	case errors.Is(err, errUntold):
+		r.fail(err)
+		return nil
 	case err != nil:
 		r.fail(err)
 	default:
+		r.behind.Store(false)
 		r.failed.Store(nil)
 	}
+	return seen
 }
 
 // takeUp reads the file, puts its policy in force and tells the store.
@@ -221,6 +229,7 @@ func (r *reloader) renew(ctx context.Context, name string) {
 	next, _, err := r.read()
 	switch {
 	case err != nil:
+		r.behind.Store(true)
 		r.fail(err)
 	case next.PolicyName() != name:
 		r.behind.Store(true)
@@ -267,7 +276,7 @@ func (r *reloader) take(next *config.File, tell func() error) error {
 		return err
 	}
 	if err := tell(); err != nil {
-		return fmt.Errorf("it could not be recorded: %w", err)
+		return fmt.Errorf("%w: %w", errUntold, err)
 	}
 	before := r.running.PolicyName()
 	r.dir.Store(&dir)
@@ -278,10 +287,12 @@ func (r *reloader) take(next *config.File, tell func() error) error {
 	return nil
 }
 
-// errTold ends a change that would say what is said already, errMoved one that would say what the file no longer holds.
+// errTold ends a change that would say what is said already, errMoved one that would say what the file no longer holds. errUntold is another
+// failure to say it.
 var (
-	errTold  = errors.New("it is told")
-	errMoved = errors.New("the file was changed meanwhile")
+	errUntold = errors.New("it could not be recorded")
+	errTold   = errors.New("it is told")
+	errMoved  = errors.New("the file was changed meanwhile")
 )
 
 // announce tells the store which policy of the file is the newest. Inside the transaction the file is still the one that was seen before it

@@ -102,7 +102,7 @@ func echo(w *web, upstream string) answer {
 
 func TestPause(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) { testPause(t, "") })
-	t.Run("PostgreSQL", func(t *testing.T) { testPause(t, postgres.Start(t)) })
+	t.Run("PostgreSQL", func(t *testing.T) { testPause(t, postgres.New(t).URL()) })
 }
 
 func testPause(t *testing.T, store string) {
@@ -112,6 +112,9 @@ func testPause(t *testing.T, store string) {
 	bob := (&web{t: t, addr: s.b.Addr, token: s.bob}).open()
 	first, second, third := s.long(onA, "nonce-a"), s.long(onB, "nonce-b"), s.long(modern, "nonce-c")
 	others := s.long(bob, "nonce-d")
+	sock := dial(t, s.a.Addr, s.ann).open("2025-11-25")
+	overSocket := sock.begin("90", "tools/call", map[string]any{"name": "odd__nonce", "arguments": map[string]any{"nonce": "nonce-e", "ms": 60_000}})
+	waitFor(t, "the call over the socket", func() bool { return strings.Contains(strings.Join(s.reached(), "\n"), "nonce-e") })
 
 	out := s.must("pause", "--principal", "ann", "--why", "reads too much, key AKIA"+"Q3EGRT5LXWZ7NPKB")
 	if !strings.Contains(out, "paused: principal ann") {
@@ -120,7 +123,11 @@ func testPause(t *testing.T, store string) {
 	s.stopped("a call on A", "paused", first)
 	s.stopped("a call on B", "paused", second)
 	s.stopped("a stateless call on B", "paused", third)
-	eventually(t, "the server is told of all three", func() bool { return s.cancelled() == 3 })
+	s.stopped("a call over the socket", "paused", overSocket)
+	eventually(t, "the server is told of all four", func() bool { return s.cancelled() == 4 })
+	if m := sock.request("tools/call", map[string]any{"name": "two__echo", "arguments": map[string]any{"text": "hi"}}); !strings.Contains(string(m.Result), "an operator has this agent paused") {
+		t.Errorf("a new call over the socket: %s %+v", m.Result, m.Error)
+	}
 	for _, w := range []*web{onA, onB, modern} {
 		got := echo(w, "odd")
 		var denied struct{ Stage, Outcome string }
@@ -236,9 +243,23 @@ func TestPauseEndsParkedCalls(t *testing.T) {
 	if !strings.Contains(string(m.Result), "input_required") {
 		t.Fatalf("the server does not ask: %s %+v", m.Result, m.Error)
 	}
+	sock := dial(t, g.Addr, "")
+	sock.request("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{"roots": map[string]any{}}, "clientInfo": map[string]any{"name": "t", "version": "1"}})
+	sock.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	asked := sock.begin("90", "tools/call", map[string]any{"name": "odd__echo", "arguments": map[string]any{}})
+	heard := func(method string) func() bool {
+		return func() bool {
+			sock.mu.Lock()
+			defer sock.mu.Unlock()
+			return slices.ContainsFunc(sock.others, func(m message) bool { return m.Method == method })
+		}
+	}
+	waitFor(t, "the question", heard("roots/list"))
 	if out, code := s.run("pause", "--upstream", "odd", "--config", config); code != 0 {
 		t.Fatal(out)
 	}
+	(&staff{setup: s}).stopped("a call whose client was asked", "paused", asked)
+	waitFor(t, "the question to be withdrawn", heard("notifications/cancelled"))
 	eventually(t, "the parked call has ended", func() bool {
 		for _, e := range s.entriesOf(config) {
 			if e.Kind == "answer" && e.Method == "tools/call" && strings.HasPrefix(e.Reason, "paused") {
