@@ -106,7 +106,7 @@ var homes = map[string][]string{
 	"syscall":                               {upstreamPkg, shimPkg, "cmd/navra", "internal/heads", "internal/store/sqlite"},
 	"golang.org/x/sys/unix":                 {},
 	"golang.org/x/sys/windows":              {"internal/store/sqlite"},
-	"encoding/json":                         {"internal/schema", "internal/ifc", "internal/store/sqlite", "internal/store/postgres", "internal/blackbox/view", "cmd/navra", demoPkg},
+	"encoding/json":                         {"internal/schema", "internal/ifc", "internal/store", "internal/store/sqlite", "internal/store/postgres", "internal/blackbox/view", "cmd/navra", demoPkg},
 	"navra/internal/auth.Self":              {"internal/chokepoint"},
 	"github.com/ncruces/go-sqlite3":         {"internal/store/sqlite"},
 	"modernc.org/sqlite":                    {"internal/store/sqlite"},

@@ -74,7 +74,7 @@ func (o *filterFlags) read(now time.Time) (view.Filter, error) {
 			blackbox.Request, blackbox.Answer, blackbox.ClientAnswer, blackbox.Notification, blackbox.Own, blackbox.OwnAnswer, blackbox.FromUpstream, blackbox.Event,
 		}),
 		oneOf("--stage", policy.Stage(f.Stage), []policy.Stage{
-			policy.StageMessage, policy.StageName, policy.StageResolve, policy.StageSchema, policy.StageFilter, policy.StageContent, policy.StageFlow, policy.StageRecord,
+			policy.StageMessage, policy.StageName, policy.StageAuth, policy.StagePause, policy.StagePolicy, policy.StageResolve, policy.StageSchema, policy.StageFilter, policy.StageContent, policy.StageFlow, policy.StageRecord,
 		}),
 	)
 }

@@ -186,6 +186,7 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 		},
 		Store: func(ctx context.Context) error { return r.space.ready(ctx, r.store) },
 		Space: r.space.limit.State,
+		More:  func() []listener.Check { return r.reload.checks() },
 	})
 	var hosts []string
 	if name := f.Listen.PublicHost(); name != "" {
@@ -199,6 +200,7 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 	mux.Handle("/mcp", listener.CORS(f.Listen.Origins, x.endpoint))
 	x.sockets = websocket.New(websocket.Options{
 		Base: base, Handler: x.gate.Guard(r.gateway), Auth: who, Logger: log, Loopback: in.loopback(), AllowedHosts: hosts, AllowedOrigins: f.Listen.Origins,
+		Changed: r.chokepoint.Changed,
 	})
 	mux.Handle("/ws", x.sockets)
 	x.clients = listener.NewServer(in, listener.Options{

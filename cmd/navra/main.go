@@ -79,7 +79,7 @@ func commands(s std) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(wrapCmd(s), stdioCmd(s), serveCmd(s), checkCmd(s), tokenCmd(s), blackboxCmd(s), demoCmd(s), schemaCmd(s), versionCmd(s))
+	root.AddCommand(wrapCmd(s), stdioCmd(s), serveCmd(s), checkCmd(s), tokenCmd(s), pauseCmd(s), resumeCmd(s), blackboxCmd(s), demoCmd(s), schemaCmd(s), versionCmd(s))
 	asUsage(root)
 	return root
 }

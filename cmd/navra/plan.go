@@ -41,6 +41,7 @@ type plan struct {
 	Blackbox   config.Blackbox
 	Telemetry  telemetryOptions
 	Remotes    remotes
+	Reload     *reloader     // of the configuration file; nil for none
 	Farewell   time.Duration // that delivering what was recorded may take at the end; 0: lastCheckpoint
 }
 
@@ -55,6 +56,7 @@ type running struct {
 	carriers   *carriers
 	lastSpans  time.Duration
 	farewell   time.Duration
+	reload     *reloader // nil for none
 }
 
 // build puts a gateway together, leaves first. close undoes it.
@@ -62,6 +64,10 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	pol, err := policy.New(p.Policy)
 	if err != nil {
 		return nil, err
+	}
+	var renew func(context.Context, string)
+	if p.Reload != nil {
+		renew = p.Reload.renew
 	}
 	detectors, err := filter.New()
 	if err != nil {
@@ -78,7 +84,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	room := watchSpace(ctx, db, p.Blackbox.MaxBytes, log)
 	cp := chokepoint.New(chokepoint.Options{
 		Policy: pol, Filter: detectors, Store: store.Limited{Store: db, Limit: room.limit}, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
-		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage,
+		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage, Renew: renew,
 	})
 	carriers := p.carry(db, cp.Event, log)
 	guard, err := watch(ctx, db, p, key, cp.Event, carriers.offer(), log)
@@ -87,7 +93,10 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		room.close()
 		return nil, errors.Join(err, carriers.close(ctx, 0), db.Close())
 	}
-	if err := cp.Started(ctx, guard.said...); err != nil {
+	if err = cp.Started(ctx, guard.said...); err == nil && p.Reload != nil {
+		err = p.Reload.begin(ctx, cp, db)
+	}
+	if err != nil {
 		spans.Close(ctx)
 		room.close()
 		return nil, errors.Join(fmt.Errorf("the blackbox %s cannot be written: %w", p.blackbox(), err), guard.close(ctx), carriers.close(ctx, 0), db.Close())
@@ -96,12 +105,13 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 	gw := gateway.New(gateway.Options{
 		Chokepoint: cp, Upstreams: p.Specs, Sessions: db, Seal: key.For("sessions"), Logger: log, Version: version, Supervisor: shim.Program(),
 	})
-	return &running{gw, cp, db, guard, spans, room, carriers, p.Telemetry.farewell(), p.Farewell}, nil
+	return &running{gw, cp, db, guard, spans, room, carriers, p.Telemetry.farewell(), p.Farewell, p.Reload}, nil
 }
 
 // close ends upstreams first and the store last.
 func (r *running) close(ctx context.Context) error {
 	r.spans.Hurry() // most of them leave while upstreams end
+	r.reload.close()
 	r.gateway.Stop()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()

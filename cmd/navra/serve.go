@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,18 +28,12 @@ func serveCmd(s std) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Run the gateway for many agents over Streamable HTTP", Example: "  navra serve --config navra.yaml", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := config.Load(path)
-			if err == nil {
-				err = f.CheckServe()
-			}
+			log := logger(s, verbose)
+			f, p, err := loadPlan(path, (*config.File).CheckServe, named, log)
 			if err != nil {
 				return err
 			}
-			p, err := configPlan(f)
-			if err != nil {
-				return err
-			}
-			return serve(cmd.Context(), f, p, s, logger(s, verbose), nil)
+			return serve(cmd.Context(), f, p, s, log, nil)
 		},
 	}
 	configFlag(c, &path)
@@ -46,11 +41,37 @@ func serveCmd(s std) *cobra.Command {
 	return c
 }
 
-func authenticator(f *config.File, p plan, db database) auth.Authenticator {
-	if f.AuthNone {
-		return local.None(p.Principals)
+// namedOrLocal are the principals that a file names; where it names none, the local person may do what is the default on a machine of their own.
+func namedOrLocal(f *config.File) auth.Directory {
+	if len(f.Principals) == 0 {
+		return auth.Directory{local.Name: {policy.LocalDefault}}
 	}
-	return tokens(db, p.Principals)
+	return f.Principals
+}
+
+// A knowing authenticator is one of the principals that are known when it is asked.
+type knowing struct {
+	directory func() auth.Directory
+	with      func(auth.Directory) auth.Authenticator
+}
+
+// Authenticate implements auth.Authenticator.
+func (k knowing) Authenticate(r *http.Request) (auth.Principal, error) {
+	return k.with(k.directory()).Authenticate(r)
+}
+
+func authenticator(f *config.File, p plan, db database) auth.Authenticator {
+	k := knowing{
+		directory: func() auth.Directory { return p.Principals },
+		with:      func(d auth.Directory) auth.Authenticator { return tokens(db, d) },
+	}
+	if f.AuthNone {
+		k.with = local.None
+	}
+	if p.Reload != nil {
+		k.directory = p.Reload.directory
+	}
+	return k
 }
 
 func tokens(db database, dir auth.Directory) token.Authenticator {
@@ -72,16 +93,9 @@ func stdioCmd(s std) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stdio", Short: "Run the gateway of a configuration for one agent over stdin and stdout", Example: "  navra stdio --config navra.yaml", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := config.Load(path)
+			_, p, err := loadPlan(path, nil, namedOrLocal, logger(s, verbose))
 			if err != nil {
 				return err
-			}
-			p, err := configPlan(f)
-			if err != nil {
-				return err
-			}
-			if len(p.Principals) == 0 {
-				p.Principals = auth.Directory{local.Name: {policy.LocalDefault}}
 			}
 			return serveStdio(cmd.Context(), s, p, verbose)
 		},

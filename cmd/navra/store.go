@@ -11,9 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"navra/internal/auth/local"
 	"navra/internal/auth/token"
+	"navra/internal/blackbox"
 	"navra/internal/config"
 	"navra/internal/gateway"
+	"navra/internal/policy"
 	"navra/internal/store"
 	"navra/internal/store/sqlite"
 )
@@ -65,14 +68,12 @@ func tokenCmd(s std) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return listTokens(cmd.Context(), s, o) },
 	}
 	revoke := &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a token at once", Example: "  navra token revoke 1a2b3c4d", Args: cobra.ExactArgs(1),
+		Use: "revoke ID", Short: "Revoke a token at once; its calls under way are cancelled", Example: "  navra token revoke 1a2b3c4d", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			db, _, err := o.open(cmd.Context(), s, false)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			if err := db.RevokeToken(cmd.Context(), args[0], time.Now()); errors.Is(err, store.ErrNotFound) {
+			_, err := o.control(cmd.Context(), s, store.Change{Revoke: args[0], Apply: func(*store.Controls) (blackbox.Entry, error) {
+				return spoken(policy.StageAuth, fmt.Sprintf("revoked token %s, by %s", args[0], local.Subject())), nil
+			}})
+			if errors.Is(err, store.ErrNotFound) {
 				return fmt.Errorf("there is no token %q; see navra token list", args[0])
 			} else if err != nil {
 				return err

@@ -235,7 +235,7 @@ func (p *Chokepoint) lane(from Peer, upstream string) Lane {
 
 // Lanes returns the connections that a peer may come to use, in the operator's order: none for a principal without a role.
 func (p *Chokepoint) Lanes(from Peer) []Lane {
-	if len(from.Who.Roles()) == 0 {
+	if len(p.policy.Load().Roles(from.Who)) == 0 {
 		return nil
 	}
 	var out []Lane

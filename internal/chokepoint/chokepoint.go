@@ -41,6 +41,8 @@ type Options struct {
 	// Spans, where set, is told of each finished span of a sampled trace, and may not block. Traces begin here only where it is set; a
 	// client's is continued in any case.
 	Spans func(Span)
+	// Renew, where set, is told which policy of the policy's file is the newest: it has Use called with that, if the file holds it.
+	Renew func(ctx context.Context, name string)
 	// Baggage lets a client's baggage go on to upstreams. It is text that anybody on the client's side may have added to, for readers
 	// that they know and navra does not: who the user is, which experiment they are in. So it stays here unless the operator says otherwise.
 	Baggage bool
@@ -49,6 +51,8 @@ type Options struct {
 // A Chokepoint judges and records every crossing. Its methods may be called concurrently.
 type Chokepoint struct {
 	policy  atomic.Pointer[policy.Policy]
+	said    atomic.Pointer[store.Controls] // what operators have said, as it was read last; nil before
+	renew   func(ctx context.Context, name string)
 	filter  *filter.Set
 	store   store.Store
 	book    *catalogue.Book
@@ -61,6 +65,9 @@ type Chokepoint struct {
 	baggage bool
 	toll    toll
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
+
+	refresh sync.Mutex    // held while controls are read
+	changed chan struct{} // closed when they are others; guarded by mu
 
 	mu    sync.Mutex
 	heard map[Lane]map[string]int64 // notifications that upstreams started, by method; guarded by mu
@@ -75,6 +82,7 @@ func New(o Options) *Chokepoint {
 	p := &Chokepoint{
 		filter: o.Filter, store: o.Store, book: o.Catalogue, vault: o.Vault, log: o.Logger, version: o.Version,
 		now: o.Now, observe: o.Observe, spans: o.Spans, baggage: o.Baggage, heard: map[Lane]map[string]int64{}, known: map[string]bool{},
+		renew: o.Renew, changed: make(chan struct{}),
 	}
 	if p.now == nil {
 		p.now = time.Now
@@ -98,9 +106,14 @@ type Crossing struct {
 	open  scope.Opening // zero ID: nothing is gathered over this message
 	scope scope.Scope
 	entry blackbox.Entry
+	said  *store.Controls // by operators, as it is judged on; nil: it is held against none
+	// policy is the one that it is judged by; prepared is the one that it was prepared for.
+	policy, prepared *policy.Policy
+
 	pre   *policy.Verdict // decided before the pipeline: no message, unknown method
 	role  string          // that permitted the request, for the way back
 	label ifc.Label       // of what comes back
+	came  ifc.Label       // the same, before it was looked through
 
 	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
 	final    jsonrpc.Raw     // what goes on
@@ -118,7 +131,6 @@ type Crossing struct {
 	result   bool         // body is the result of a call
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
-	settled  bool
 	event    bool // of this process, and no crossing
 	verdict  policy.Verdict
 	began    time.Time
@@ -140,8 +152,10 @@ func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
 		}
 		x.scope = s
 	}
-	p.settle(ctx, x)
 	for try := 0; ; try++ {
+		if err := p.settle(ctx, x); err != nil {
+			return p.unrecorded(x, err)
+		}
 		began := x.trail.clock(p.now)
 		x.verdict = p.judge(x)
 		x.trail.step(stageJudge, began, p.now)
@@ -151,7 +165,12 @@ func (p *Chokepoint) pass(ctx context.Context, x *Crossing) error {
 		if !errors.Is(err, store.ErrStale) {
 			return p.unrecorded(x, err)
 		}
-		if x.scope, err = p.store.Scope(ctx, x.open); err != nil {
+		if errors.Is(err, store.ErrChanged) {
+			err = p.hear(ctx, x.said.Generation)
+		} else {
+			x.scope, err = p.store.Scope(ctx, x.open)
+		}
+		if err != nil {
 			return p.unrecorded(x, err)
 		}
 	}
@@ -162,8 +181,8 @@ func (p *Chokepoint) judge(x *Crossing) policy.Verdict {
 	if x.pre != nil {
 		return *x.pre
 	}
-	pol := p.policy.Load()
-	v := p.name(pol, x)
+	pol := x.policy
+	v := p.name(pol, x).And(halted(x))
 	if v.Denies() { // who may touch this at all: before megabytes are read. An ask goes on: entry and approver must see redacted text
 		return v
 	}
@@ -212,14 +231,26 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 	}
 }
 
-// settle does once what does not depend on the scope's label: references are replaced, text is filtered.
-func (p *Chokepoint) settle(ctx context.Context, x *Crossing) {
-	if x.settled {
-		return
+// settle takes up the policy and what operators have said, and does once for a policy what does not depend on the scope's label: references are
+// replaced, text is filtered. What the crossing is judged on then holds in its commit, or it is judged again.
+func (p *Chokepoint) settle(ctx context.Context, x *Crossing) error {
+	if err := p.take(ctx, x); err != nil {
+		return err
 	}
-	x.settled = true
+	if x.prepared == nil {
+		x.came = x.label
+	}
+	if x.prepared != x.policy {
+		x.label = x.came
+		x.prepared, x.found, x.clean = x.policy, nil, false
+		p.prepare(ctx, x)
+	}
+	return nil
+}
+
+func (p *Chokepoint) prepare(ctx context.Context, x *Crossing) {
 	x.final, x.resolved = x.body, policy.Allowed(policy.StageResolve)
-	if x.pre != nil || x.body == nil || x.open.ID == "" || p.name(p.policy.Load(), x).Denies() {
+	if x.pre != nil || x.body == nil || x.open.ID == "" || p.name(x.policy, x).Denies() {
 		return // nothing crosses, or navra's own words, which were looked through when they were read
 	}
 	start := p.now()

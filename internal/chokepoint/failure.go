@@ -14,6 +14,8 @@ import (
 var (
 	ErrCancelled   = errors.New("cancelled by the client")
 	ErrDeadline    = errors.New("the call's deadline passed")
+	ErrPaused      = errors.New("an operator has paused it")
+	ErrRevoked     = errors.New("the credential of its client was revoked")
 	ErrShutdown    = errors.New("navra is shutting down")
 	ErrUnavailable = errors.New("the upstream is not available")
 	ErrBadAnswer   = errors.New("the upstream's answer is not valid")
@@ -77,6 +79,10 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 			f.code = jsonrpc.CodeInternal
 		}
 		return f
+	case errors.Is(err, ErrPaused):
+		return failed{code: codeStopped, reason: "paused", text: ErrPaused.Error()}
+	case errors.Is(err, ErrRevoked):
+		return failed{code: codeStopped, reason: "revoked", text: ErrRevoked.Error()}
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled): // a stateless client cancels by leaving
 		return failed{code: codeStopped, reason: "cancelled", text: ErrCancelled.Error()}
 	case errors.Is(err, ErrDeadline), errors.Is(err, context.DeadlineExceeded):

@@ -23,10 +23,12 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 	if x.seal == nil {
 		x.seal = p.payload(x)
 	}
-	c := store.Commit{Entry: p.entry(x), Scope: x.open.ID, IfScope: x.scope.Version, Raise: x.raise(), Reserve: owed(x.entry) || x.event}
+	c := store.Commit{Entry: p.entry(x), Scope: x.open.ID, IfGeneration: x.generation(), IfScope: x.scope.Version, Raise: x.raise(), Reserve: owed(x.entry) || x.event}
 	if last {
-		c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) {
-			x.scope = s
+		c.Judge = func(s scope.Scope, said *store.Controls) (blackbox.Entry, ifc.Label) {
+			if x.scope = s; said != nil {
+				x.said = said
+			}
 			x.verdict = p.judge(x)
 			return p.entry(x), x.raise()
 		}
@@ -63,7 +65,11 @@ func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
 			*text = p.Redact(*text)
 		}
 	}
-	e.Policy = p.policy.Load().Digest()
+	pol := x.policy
+	if pol == nil {
+		pol = p.policy.Load()
+	}
+	e.Policy = pol.Digest()
 	if x.way == toUpstream && !x.verdict.Permits() {
 		e.Outcome = string(NotSent)
 	}

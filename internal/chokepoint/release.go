@@ -43,6 +43,9 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if in.repaired > 0 {
 		x.entry.Findings = append(x.entry.Findings, blackbox.Count{Name: "lone surrogate mended", N: int64(in.repaired)})
 	}
+	if why := p.Halts(c.from.Who, c.lane.upstream); why != nil && c.lane.upstream != Self {
+		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: why})
+	}
 	m := in.msg
 	switch {
 	case m.Error != nil && m.Error.Code == codeOpenURL:
@@ -163,7 +166,9 @@ func (p *Chokepoint) light(ctx context.Context, x *Crossing, method string, body
 		return false
 	}
 	x.scope = s
-	p.settle(ctx, x)
+	if p.settle(ctx, x) != nil {
+		return false
+	}
 	v := p.judge(x)
 	if !v.Permits() || !s.Label.Covers(x.label) {
 		return p.pass(ctx, x) == nil && x.verdict.Permits()

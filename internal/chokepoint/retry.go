@@ -245,7 +245,7 @@ func kindOf(v jsonrpc.Raw) mcp.Question {
 // goesOn judges what a request brings for the one that it goes on with. The refusal says what the client is answered where it cannot.
 func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Crossing) *Refusal {
 	r := c.retry
-	if r == nil || x.pre != nil || r.parked != "" || p.policy.Load().Name(x.facts).Denies() {
+	if r == nil || x.pre != nil || r.parked != "" || p.Halts(from.Who, c.lane.upstream) != nil || p.policy.Load().Name(x.facts).Denies() {
 		return nil
 	}
 	if r.again {

@@ -161,14 +161,14 @@ func (p *Chokepoint) conceal(ctx context.Context, x *Crossing) error {
 	for _, f := range found {
 		x.found = append(x.found, secret{Finding: f})
 	}
-	if p.policy.Load().Results() == policy.DenyResult {
+	if x.policy.Results() == policy.DenyResult {
 		return nil
 	}
 	names, err := p.remember(ctx, x, found)
 	if err != nil {
 		return err
 	}
-	if p.policy.Load().Results() == policy.Record {
+	if x.policy.Results() == policy.Record {
 		x.label = x.label.Join(ifc.Of(x.facts.Item.Upstream.Name, ifc.Level{Integrity: ifc.Trusted, Confidentiality: ifc.Secret}))
 		return nil
 	}

@@ -94,7 +94,7 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 
 // anyRole is the role of a peer whose clearance is held against what no call of its asked for; "" for none.
 func (p *Chokepoint) anyRole(to Peer) string {
-	for _, name := range to.Who.Roles() {
+	for _, name := range p.policy.Load().Roles(to.Who) {
 		return name
 	}
 	return ""

@@ -26,7 +26,7 @@ func (p *Chokepoint) View(from Peer) View {
 	who := from.Who.Name()
 	s := p.book.For(who)
 	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, book: p.book, policy: p.policy.Load(), peer: from}
-	if len(from.Who.Roles()) > 0 {
+	if len(v.policy.Roles(from.Who)) > 0 {
 		v.Instructions = s.Instructions(p.book.Upstreams())
 	}
 	return v

@@ -227,6 +227,54 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// TestWithPolicyOf: the policy is taken over, and of what else differs the sections are named; where something stands in the file is no difference.
+func TestWithPolicyOf(t *testing.T) {
+	parse := func(text string) *File {
+		t.Helper()
+		f, err := Parse("navra.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	base := parse(whole)
+	for _, tt := range []struct {
+		name, from, to string
+		policy         bool // is another
+		others         string
+	}{
+		{"a line more", "listen:", "# a word\n\nlisten:", false, ""},
+		{"a principal's roles", "[developer, local-default]", "[developer]", true, ""},
+		{"a pattern", "zeta/move_file", "zeta/move_files", true, ""},
+		{"a role", "reader: {}", "writer: {}", true, ""},
+		{"flow", "on_violation: observe", "on_violation: deny", true, ""},
+		{"filters", "results: record", "results: deny", true, ""},
+		{"the address", "127.0.0.1:8420", "127.0.0.1:8421", false, "listen"},
+		{"a proxy", "10.0.0.0/8", "10.0.0.0/9", false, "listen"},
+		{"the address of operators", "0.0.0.0:8421", "0.0.0.0:8422", false, "admin"},
+		{"the store", "state/navra.db", "state/other.db", false, "store"},
+		{"a class", "get: {class: read}", "get: {class: write}", false, "upstreams"},
+		{"a variable's value", "${env:T}", "${env:U}", false, "upstreams"},
+		{"an upstream more", "alpha: {command: server}", "alpha: {command: server}\n  beta: {command: x}", false, "upstreams"},
+	} {
+		text := strings.Replace(whole, tt.from, tt.to, 1)
+		if text == whole {
+			t.Fatalf("%s: %q does not occur", tt.name, tt.from)
+		}
+		now := parse(text)
+		merged, others := base.WithPolicyOf(now)
+		if (now.PolicyName() != base.PolicyName()) != tt.policy || merged.PolicyName() != now.PolicyName() {
+			t.Errorf("%s: the policy is another: %t, want %t", tt.name, now.PolicyName() != base.PolicyName(), tt.policy)
+		}
+		if got := strings.Join(others, " "); got != tt.others {
+			t.Errorf("%s: %q need a restart, want %q", tt.name, got, tt.others)
+		}
+		if diff := cmp.Diff(base.Upstreams, merged.Upstreams, cmp.AllowUnexported(Variable{})); diff != "" {
+			t.Errorf("%s: what needs a restart was taken over:\n%s", tt.name, diff)
+		}
+	}
+}
+
 func TestID(t *testing.T) {
 	u := Upstream{Command: []string{"a", "b"}, Cwd: "/x"}
 	if id := u.ID(); len(id) != 16 || id != (Upstream{Name: "n", Command: []string{"a", "b"}, Cwd: "/x"}).ID() {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"navra/internal/auth"
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -31,7 +32,8 @@ var (
 // An asked is a question that a client of the stateful era has to answer.
 type asked struct {
 	question *chokepoint.Question
-	got      chan reply // room for one
+	who      auth.Principal // that is asked
+	got      chan reply     // room for one
 	drop     context.CancelCauseFunc
 }
 
@@ -87,7 +89,7 @@ func (g *Gateway) answerTo(ctx context.Context, w way, q *chokepoint.Question) (
 	defer drop(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, g.askLimit, errAskLimit)
 	defer stop()
-	a := &asked{question: q, got: make(chan reply, 1), drop: drop}
+	a := &asked{question: q, who: w.from.Who, got: make(chan reply, 1), drop: drop}
 	key := flight{place(w.from), q.ID()}
 	if !g.expect(key, a) {
 		return reply{}, errTooMany

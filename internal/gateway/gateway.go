@@ -75,6 +75,7 @@ type Gateway struct {
 	conns     map[string]agreement   // over connections; guarded by mu
 	listeners map[*listener]struct{} // guarded by mu
 	asked     map[flight]*asked      // by navra's id; guarded by mu
+	carried   map[*carried]struct{}  // calls that upstreams work on; guarded by mu
 	parks     map[string]*parked     // by handle; guarded by mu
 	nth       uint64                 // of the last listener; guarded by mu
 	backlogs  map[string]*backlog    // by session; guarded by mu
@@ -86,7 +87,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		chokepoint: o.Chokepoint, sessions: o.Sessions, seal: o.Seal, log: o.Logger, version: o.Version, readers: newReaders(),
 		flights: map[flight]*running{}, conns: map[string]agreement{}, listeners: map[*listener]struct{}{},
-		asked: map[flight]*asked{}, parks: map[string]*parked{}, slots: make(chan struct{}, maxBackground),
+		asked: map[flight]*asked{}, parks: map[string]*parked{}, carried: map[*carried]struct{}{}, slots: make(chan struct{}, maxBackground),
 		backlogs: map[string]*backlog{}, levels: map[string]mcp.Level{},
 		askLimit: cmp.Or(o.AskLimit, DefaultAskLimit), parkLife: cmp.Or(o.ParkLife, DefaultParkLife),
 	}
@@ -95,6 +96,7 @@ func New(o Options) *Gateway {
 		Chokepoint: o.Chokepoint, Specs: o.Upstreams, Logger: o.Logger, Supervisor: o.Supervisor, Changed: g.changed, Heard: g.readers.heard,
 		Unasked: g.unasked, Withdrawn: g.withdrawn,
 	})
+	g.work.Go(g.obey)
 	return g
 }
 
@@ -223,6 +225,12 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 
 // carry sends one message and hands over what comes back. next is how the call goes on, where the upstream asked for something.
 func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (next chokepoint.ToUpstream, lost error) {
+	if out.Upstream() != chokepoint.Self {
+		var end context.CancelCauseFunc
+		ctx, end = context.WithCancelCause(ctx)
+		defer end(nil)
+		defer g.underway(w.from.Who, out.Upstream(), end)()
+	}
 	asking, stop := context.WithCancelCause(ctx)
 	var questions, hearing sync.WaitGroup
 	defer questions.Wait()

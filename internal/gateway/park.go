@@ -104,6 +104,7 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 	if !stopped {
 		g.work.Go(func() {
 			defer cancel(nil)
+			defer g.underway(from.Who, out.Upstream(), cancel)()
 			for f := range g.upstreams.Send(own, out) {
 				if !p.box.put(f) { // here, so that no more is read meanwhile
 					g.turnDown(own, f.Astray())
@@ -196,6 +197,9 @@ func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, rep
 	if stopped {
 		g.end(context.WithoutCancel(ctx), p, chokepoint.ErrShutdown)
 		return reply.Send(m.Msg)
+	}
+	if why := g.chokepoint.Halts(from.Who, p.out.Upstream()); why != nil { // said before it was parked
+		g.abandon(handle, why)
 	}
 	if err := reply.Send(m.Msg); err != nil { // nobody knows of it
 		g.abandon(handle, chokepoint.ErrCancelled)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"navra/internal/auth"
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -286,13 +287,36 @@ func (rs *readers) changed(by *chokepoint.Chokepoint, c chokepoint.Change) {
 	}
 }
 
-// endListens ends all listens, each with its result.
-func (rs *readers) endListens(cause error) {
+// anew has each be told of the lists that it wants to hear of: who may see what is another now.
+func (rs *readers) anew() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for r := range rs.all {
-		if r.end != nil {
-			r.end(cause)
+		for _, t := range []mcp.Topic{mcp.Tool, mcp.Prompt, mcp.Resource} {
+			if r.wish == nil || r.wish.Has(t) {
+				r.out.list(t)
+			}
+		}
+	}
+}
+
+// listening reports whether there is a listen.
+func (rs *readers) listening() bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return len(rs.listens) > 0
+}
+
+// endListens ends the listens for which there is a cause, each with its result.
+func (rs *readers) endListens(cause func(auth.Principal) error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.all {
+		if r.end == nil {
+			continue
+		}
+		if why := cause(r.from.Who); why != nil {
+			r.end(why)
 		}
 	}
 }

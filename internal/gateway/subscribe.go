@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"navra/internal/auth"
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -55,7 +56,9 @@ func (g *Gateway) follow(ctx context.Context, r *reader, w chokepoint.Watch) err
 var errListenOver = errors.New("navra ends the subscription")
 
 // Conclude ends all listens with their results: they are requests, and would keep a gateway that drains waiting.
-func (g *Gateway) Conclude() { g.readers.endListens(errListenOver) }
+func (g *Gateway) Conclude() {
+	g.readers.endListens(func(auth.Principal) error { return errListenOver })
+}
 
 // followAtOnce bounds the resources of one listen that are asked for at the same time.
 const followAtOnce = 8

@@ -95,7 +95,7 @@ func TestProbes(t *testing.T) {
 		var g Gate
 		var storeErr error
 		asked := 0
-		ups := []Check{{"files", true, ""}, {"git", false, "it does not start"}}
+		ups := []Check{{Name: "files", OK: true}, {Name: "git", Why: "it does not start"}}
 		p := NewProbes(ProbeOptions{
 			Gate: &g, Logger: slog.New(slog.DiscardHandler), Store: func(context.Context) error { asked++; return storeErr },
 		})
@@ -127,6 +127,12 @@ func TestProbes(t *testing.T) {
 		ask(public, "GET", "/readyz", 200, `{"status":"degraded","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"upstreams","ok":false,"why":"1 of 2 are not ready"}]}`+"\n")
 		ask(operators, "GET", "/readyz", 200, `{"status":"degraded","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"files","ok":true},{"name":"git","ok":false,"why":"it does not start"}]}`+"\n")
 		p.o.Upstreams = nil
+		more := Check{Name: "configuration", Why: "it is bad"}
+		p.o.More = func() []Check { return []Check{more} }
+		ask(public, "GET", "/readyz", 200, `{"status":"degraded","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"configuration","ok":false,"why":"it is bad"}]}`+"\n")
+		more.Down = true
+		ask(public, "GET", "/readyz", 503, `{"status":"not ready","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"configuration","ok":false,"why":"it is bad"}]}`+"\n")
+		p.o.More = nil
 		g.Shut()
 		ask(public, "GET", "/readyz", 503, `{"status":"draining","checks":[{"name":"draining","ok":false,"why":"navra is shutting down"},{"name":"store","ok":true}]}`+"\n")
 	})

@@ -17,6 +17,7 @@ type Check struct {
 	Name string
 	OK   bool
 	Why  string // where it is not
+	Down bool   // where it is not, nobody can be served
 }
 
 // ProbeOptions are the parts of the probes; all but Upstreams are required.
@@ -27,6 +28,8 @@ type ProbeOptions struct {
 	// Space says that room for entries is low, and whether it is too low for new calls; nil: nothing is to be told.
 	Space  func() (why string, full bool)
 	Logger *slog.Logger
+	// More tells of what else there is; nil: nothing is to be told.
+	More func() []Check
 	// Upstreams tells of each upstream; nil: nothing is to be told.
 	Upstreams func() []Check
 }
@@ -99,6 +102,9 @@ func (p *Probes) ready(ctx context.Context, names bool) (status int, body string
 			own++
 		}
 	}
+	if p.o.More != nil {
+		checks = append(checks, p.o.More()...)
+	}
 	if p.o.Upstreams != nil {
 		ups := p.o.Upstreams()
 		if !names {
@@ -115,7 +121,7 @@ func (p *Probes) ready(ctx context.Context, names bool) (status int, body string
 		one := new(jsonrpc.Object).Text("name", c.Name).Bool("ok", c.OK)
 		if !c.OK {
 			one.Text("why", c.Why)
-			if i < own {
+			if i < own || c.Down {
 				word, status = "not ready", http.StatusServiceUnavailable
 			} else if word == "ready" { // an upstream that is down degrades its own tools; the gateway serves the others'
 				word = "degraded"

@@ -20,6 +20,10 @@ type Options struct {
 	Results     Action // on secrets in results
 	Arguments   Effect // on secrets in arguments: Deny, Ask where the receiver does not own it, or Allow
 	Digest      [32]byte
+	// Principals, where not nil, are the roles that count, whatever a principal came in with: it may have done so under an older policy.
+	Principals auth.Directory
+	// File is the configuration file that the policy is of, and Name tells its policies apart; both "" where there is no file.
+	File, Name string
 }
 
 // A Role is a set of rules. The zero Role permits nothing.
@@ -62,6 +66,8 @@ type Policy struct {
 	results     Action
 	arguments   Effect
 	digest      string
+	principals  auth.Directory
+	file, name  string
 }
 
 type role struct {
@@ -81,7 +87,7 @@ func (s ruleset) asks(q mcp.Question) bool { return slices.Contains(s.client, q)
 
 // New compiles o. The error names each pattern that is none.
 func New(o Options) (*Policy, error) {
-	p := &Policy{roles: map[string]role{}, onViolation: o.OnViolation, results: o.Results, arguments: o.Arguments, digest: hex.EncodeToString(o.Digest[:])}
+	p := &Policy{roles: map[string]role{}, onViolation: o.OnViolation, results: o.Results, arguments: o.Arguments, digest: hex.EncodeToString(o.Digest[:]), principals: o.Principals, file: o.File, name: o.Name}
 	var errs []error
 	for name, r := range o.Roles {
 		allow, err := compileAll(r.Allow)
@@ -131,6 +137,17 @@ func compileAll(list []Patterns) (ruleset, error) {
 // Digest identifies the policy in each entry.
 func (p *Policy) Digest() string { return p.digest }
 
+// Source returns the configuration file that the policy is of, and what tells it from others of that file; "" for none.
+func (p *Policy) Source() (file, name string) { return p.file, p.name }
+
+// Roles returns the roles that a principal has now.
+func (p *Policy) Roles(who auth.Principal) []string {
+	if p.principals != nil && !who.IsZero() {
+		return p.principals[who.Name()]
+	}
+	return who.Roles()
+}
+
 // Facts are what is judged about one crossing towards an upstream.
 type Facts struct {
 	Who   auth.Principal
@@ -160,9 +177,9 @@ func (p *Policy) Name(f Facts) Verdict {
 			return Denied(StageName, "the URI cannot be normalised")
 		}
 	}
-	best := Denied(StageName, "no rule of "+rolesText(f.Who)+" allows it")
+	best := Denied(StageName, "no rule of "+p.rolesText(f.Who)+" allows it")
 	var ceiling ifc.Confidentiality
-	for _, name := range f.Who.Roles() {
+	for _, name := range p.Roles(f.Who) {
 		r, known := p.roles[name]
 		if !known {
 			return Denied(StageName, fmt.Sprintf("role %q does not exist", name))
@@ -213,11 +230,11 @@ func (p *Policy) Open(topic mcp.Topic, it catalogue.Item) bool {
 // Asks judges whether an upstream may ask the client a question of the kind. role is the one that permitted the call that the question
 // belongs to, and alone decides; "" where it belongs to none: then any of the principal's roles may permit it. A deny in any role wins.
 func (p *Policy) Asks(who auth.Principal, roleName string, q mcp.Question) Verdict {
-	best := Denied(StageName, "no rule of "+rolesText(who)+" lets an upstream ask for "+q.String())
+	best := Denied(StageName, "no rule of "+p.rolesText(who)+" lets an upstream ask for "+q.String())
 	if who.IsZero() || q == mcp.NoQuestion {
 		return best
 	}
-	for _, name := range who.Roles() {
+	for _, name := range p.Roles(who) {
 		r, known := p.roles[name]
 		if !known || r.deny.asks(q) {
 			return Denied(StageName, fmt.Sprintf("role %q does not let an upstream ask for %s", name, q))
@@ -252,8 +269,8 @@ func (p *Policy) Relays(who auth.Principal, caps mcp.Capabilities) (out mcp.Capa
 // template and rule begin. Each URI is judged by itself when it is read.
 func (p *Policy) template(f Facts) Verdict {
 	begins, _, _ := strings.Cut(f.Item.Name, "{")
-	seen := Denied(StageName, "no rule of "+rolesText(f.Who)+" allows it")
-	for _, name := range f.Who.Roles() {
+	seen := Denied(StageName, "no rule of "+p.rolesText(f.Who)+" allows it")
+	for _, name := range p.Roles(f.Who) {
 		r, known := p.roles[name]
 		if !known || slices.ContainsFunc(r.deny.names[mcp.Resource], func(g glob) bool { return g.all && strings.HasPrefix(begins, g.begins) }) {
 			return Denied(StageName, fmt.Sprintf("role %q denies it", name))
@@ -271,8 +288,8 @@ func matches(globs []glob, subject string) bool {
 	return slices.ContainsFunc(globs, func(g glob) bool { return g.match(subject) })
 }
 
-func rolesText(who auth.Principal) string {
-	if roles := who.Roles(); len(roles) > 0 {
+func (p *Policy) rolesText(who auth.Principal) string {
+	if roles := p.Roles(who); len(roles) > 0 {
 		return "role " + strings.Join(roles, ", ")
 	}
 	return "any role (the principal has none)"

@@ -30,6 +30,9 @@ type Stage string
 const (
 	StageMessage Stage = "message" // it is no valid message, or its method does not exist
 	StageName    Stage = "name"
+	StageAuth    Stage = "auth"   // the credential was withdrawn after it was shown
+	StagePause   Stage = "pause"  // an operator has paused it
+	StagePolicy  Stage = "policy" // this process does not have the newest policy yet
 	StageResolve Stage = "resolve"
 	StageSchema  Stage = "schema" // the arguments do not fit what the tool takes
 	StageFilter  Stage = "filter"

@@ -49,12 +49,20 @@ type Group struct {
 	Scopes  []Used // to be written: label, version, last use
 	Results []Result
 	Head    Receipt // after it
+	before  Before
+}
+
+// A Before is what a group finds in the database.
+type Before struct {
+	Head       Receipt
+	Generation Generation
+	Controls   func() (Controls, error) // asked only where a commit was judged on another generation
 }
 
 // Gather works out what commits come to, one after the other as if each were alone: each is held against its scope as those
-// before it have left it. accept refuses an entry that the database would, and with it the group. The caller holds the head lock: head and what scopeOf returns stay true until the group is written.
-func Gather(head Receipt, commits []Commit, scopeOf func(scope.ID) (Used, error), accept func(blackbox.Entry) error, now func() time.Time) Group {
-	g := Group{Results: make([]Result, len(commits)), Head: head}
+// before it have left it, and against what operators have said. accept refuses an entry that the database would, and with it the group. The caller holds the head lock: before and what scopeOf returns stay true until the group is written.
+func Gather(before Before, commits []Commit, scopeOf func(scope.ID) (Used, error), accept func(blackbox.Entry) error, now func() time.Time) Group {
+	g := Group{Results: make([]Result, len(commits)), Head: before.Head, before: before}
 	scopes := map[scope.ID]*used{}
 	for i, c := range commits {
 		g.Results[i] = g.add(c, scopes, scopeOf, accept, now)
@@ -76,6 +84,10 @@ func (g *Group) add(c Commit, scopes map[scope.ID]*used, scopeOf func(scope.ID) 
 	}()
 	var at *used
 	entry, raise := c.Entry, c.Raise
+	said, err := g.said(c)
+	if err != nil {
+		return Result{Err: err}
+	}
 	if c.Scope != "" {
 		if at, r.Err = gathered(scopes, c.Scope, scopeOf); r.Err != nil {
 			return r
@@ -83,9 +95,9 @@ func (g *Group) add(c Commit, scopes map[scope.ID]*used, scopeOf func(scope.ID) 
 	}
 	switch {
 	case c.Judge != nil && at != nil:
-		entry, raise = c.Judge(at.Scope)
+		entry, raise = c.Judge(at.Scope, said)
 	case c.Judge != nil:
-		entry, _ = c.Judge(scope.Scope{Label: ifc.Bottom()})
+		entry, _ = c.Judge(scope.Scope{Label: ifc.Bottom()}, said)
 	case at != nil && at.Version != c.IfScope:
 		return Result{Err: ErrStale}
 	}
@@ -104,6 +116,18 @@ func (g *Group) add(c Commit, scopes map[scope.ID]*used, scopeOf func(scope.ID) 
 	g.Entries = append(g.Entries, w)
 	g.Head = Receipt{Seq: w.Seq, Hash: w.Hash}
 	return Result{Receipt: g.Head}
+}
+
+// said returns what operators have said since a commit was judged, for its Judge; nil for nothing. One without a Judge is refused then.
+func (g *Group) said(c Commit) (*Controls, error) {
+	if c.IfGeneration == 0 || c.IfGeneration == g.before.Generation {
+		return nil, nil
+	}
+	if c.Judge == nil {
+		return nil, ErrChanged
+	}
+	now, err := g.before.Controls()
+	return &now, err
 }
 
 type used struct {

@@ -29,10 +29,14 @@ type Commit struct {
 	IfScope scope.Version
 	Raise   ifc.Label // joined into the scope's label; the version grows if that changes it. ifc.Bottom() raises nothing
 
+	// IfGeneration, where not 0, must still be the generation of what operators have said, else ErrChanged.
+	IfGeneration Generation
+
 	Reserve bool // it may use the room that is kept back: what belongs to a call that was let through, or to this process
 
-	// Judge, where not nil, takes the place of Entry, IfScope and Raise: it is called inside the transaction with the scope as it stands then.
-	Judge func(scope.Scope) (blackbox.Entry, ifc.Label)
+	// Judge, where not nil, takes the place of Entry, IfScope and Raise: it is called inside the transaction with the scope as it stands then,
+	// and with the controls, where these are others than those of IfGeneration.
+	Judge func(scope.Scope, *Controls) (blackbox.Entry, ifc.Label)
 }
 
 // A Receipt is what a commit came to.
@@ -66,7 +70,11 @@ type Store interface {
 	AddToken(context.Context, auth.Token) error
 	TokenByHash(context.Context, [32]byte) (auth.Token, error) // or ErrNotFound
 	Tokens(context.Context) ([]auth.Token, error)
-	RevokeToken(ctx context.Context, id string, at time.Time) error // or ErrNotFound
+
+	// Controls returns what operators have said to all processes. Control adds to it: when it returns, no commit that was judged before
+	// is written any more.
+	Controls(context.Context) (Controls, error)
+	Control(context.Context, Change) (Receipt, error)
 }
 
 // A Stray is a payload of no entry.

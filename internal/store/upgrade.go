@@ -9,11 +9,8 @@ import (
 
 // Upgraded is the entry behind head by which the chain says itself that a newer navra has changed the tables.
 func Upgraded(head Receipt, from, to int, now time.Time) Written {
-	e := blackbox.Entry{
-		Seq: head.Seq + 1, Prev: head.Hash, Time: now, Kind: blackbox.Event, Ref: blackbox.NewRef(), Principal: "navra", Verdict: "allow", Stage: "message",
+	return chained(head, blackbox.Entry{
+		Kind: blackbox.Event, Ref: blackbox.NewRef(), Principal: "navra", Verdict: "allow", Stage: "message",
 		Reason: fmt.Sprintf("schema: upgraded from version %d to %d; no entry before this one was changed", from, to),
-	}
-	w := Written{Seq: e.Seq, Encoded: e.Encode()}
-	w.Hash = blackbox.Hash(w.Encoded)
-	return w
+	}, now)
 }

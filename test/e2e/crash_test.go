@@ -45,6 +45,22 @@ func (s *setup) entries() (out []recorded) {
 	return out
 }
 
+func (s *setup) entriesOf(config string) (out []recorded) {
+	s.t.Helper()
+	text, code := s.runOut("blackbox", "list", "--json", "-n", "0", "--config", config)
+	if code != 0 {
+		s.t.Fatalf("blackbox list: %s", text)
+	}
+	for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {
+		var e recorded
+		if err := dec.Decode(&e); err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
 // TestSoakKills kills navra at random moments under load, on each store: after each, all calls that reached the upstream have their permit, the chain
 // is whole, no entry is doubled, cut calls read as such, and no taint is lost.
 func TestSoakKills(t *testing.T) {

@@ -174,22 +174,6 @@ func (s *setup) accounts(config string) {
 	}
 }
 
-func (s *setup) entriesOf(config string) (out []recorded) {
-	s.t.Helper()
-	text, code := s.runOut("blackbox", "list", "--json", "-n", "0", "--config", config)
-	if code != 0 {
-		s.t.Fatalf("blackbox list: %s", text)
-	}
-	for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {
-		var e recorded
-		if err := dec.Decode(&e); err != nil {
-			s.t.Fatal(err)
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
 // fullDisk fills a file system of one MiB to the last byte.
 func fullDisk(t *testing.T, _ *setup) (string, func(), func()) {
 	disk := smallDisk(t)

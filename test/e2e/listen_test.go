@@ -281,7 +281,7 @@ func TestReady(t *testing.T) {
 		return m != nil
 	})
 	for url, upstream := range map[string]string{"http://" + g.Addr: "upstreams", admin: "upstream odd"} {
-		if resp, body := ask(t, http.DefaultClient, "GET", url+"/readyz", nil); resp.StatusCode != 200 || body != `{"status":"ready","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"space","ok":true},{"name":"`+upstream+`","ok":true}]}`+"\n" {
+		if resp, body := ask(t, http.DefaultClient, "GET", url+"/readyz", nil); resp.StatusCode != 200 || body != `{"status":"ready","checks":[{"name":"draining","ok":true},{"name":"store","ok":true},{"name":"space","ok":true},{"name":"configuration","ok":true},{"name":"`+upstream+`","ok":true}]}`+"\n" {
 			t.Errorf("%s: %d %s", url, resp.StatusCode, body)
 		}
 		if resp, body := ask(t, http.DefaultClient, "HEAD", url+"/healthz", nil); resp.StatusCode != 200 || body != "" {

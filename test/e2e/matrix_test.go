@@ -25,7 +25,7 @@ type row struct {
 	name   string
 	method string
 	params func(dir string) map[string]any
-	// kind is the verdict that the row shows: allow, name, content, message or failure.
+	// kind is the verdict that the row shows: allow, name, content, message, pause or failure.
 	kind string
 	// differs says why the versions answer differently; "" where they answer alike.
 	differs string
@@ -91,6 +91,14 @@ var matrix = []row{
 	{"end of a subscription to a forbidden resource", mcp.Unsubscribe, params(map[string]any{"uri": "note://b"}), "name", "", false},
 	{"listen of which nothing is granted", mcp.Listen, params(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"note://b", "note://no-such"}}}), "allow", "", false},
 	{"forbidden resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/b.txt"} }, "name", "the code of a missing resource", false},
+	{"call while paused", mcp.ToolsCall, callOf("odd__echo", map[string]any{"text": "hello"}), "pause", "", false}, // from here on
+	{"call of an unknown tool while paused", mcp.ToolsCall, callOf("odd__no_such", map[string]any{}), "message", "", false},
+	{"call of a forbidden tool while paused", mcp.ToolsCall, callOf("files__edit_file", map[string]any{"path": "plan.txt"}), "name", "", false},
+	{"prompt while paused", mcp.PromptsGet, callOf("files__summarise", map[string]any{"path": "plan.txt"}), "pause", "", false},
+	{"resource while paused", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/plan.txt"} }, "pause", "", false},
+	{"completion while paused", mcp.Complete, completionOf("files__summarise"), "pause", "", false},
+	{"tools while paused", mcp.ToolsList, params(map[string]any{}), "allow", newerDefinitions, false},
+	{"ping while paused", mcp.Ping, params(map[string]any{}), "allow", "", false},
 }
 
 // A cellPeer is a conversation over one transport in one version.
@@ -252,6 +260,11 @@ roles:
 	ids := map[string]string{} // row by request id, as recorded
 	for i, r := range matrix {
 		id := fmt.Sprint(200 + i)
+		if r.name == "call while paused" {
+			if text, code := s.run("pause", "--principal", "local", "--config", config); code != 0 {
+				t.Fatal(text)
+			}
+		}
 		switch {
 		case r.notice:
 			p.tell(r.method, r.params(dir))
@@ -361,7 +374,7 @@ func exists(r row, v mcp.Version) bool {
 func shows(t *testing.T, r row, v mcp.Version, tr mcp.Transport, x shown) {
 	t.Helper()
 	want := map[string]string{
-		"allow": "| allow |", "name": "| deny | name |", "content": "| deny |", "message": "| deny | message |", "failure": "| allow |",
+		"allow": "| allow |", "name": "| deny | name |", "content": "| deny |", "message": "| deny | message |", "pause": "| deny | pause |", "failure": "| allow |",
 	}[r.kind]
 	if !exists(r, v) {
 		want = "| deny | message |"

@@ -76,11 +76,12 @@ func child(where string) error {
 	db.OnCommit(func(r store.Receipt) error { return h.Note(r.Seq, r.Hash) })
 	var all sync.WaitGroup
 	var mu sync.Mutex
+	var calls caller
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		id, order, _ := strings.Cut(lines.Text(), " ")
 		all.Go(func() {
-			said := obey(db, order)
+			said := obey(db, &calls, order)
 			mu.Lock()
 			defer mu.Unlock()
 			fmt.Println(id, said)
@@ -95,8 +96,9 @@ func child(where string) error {
 //	append NAME N     N entries with methods NAME-0 …, by 16 callers
 //	raise SCOPE SOURCE  an outcome that raises a scope's label
 //	permit SCOPE VERSION LABEL  a permit that was judged on that; judged again where that is stale
+//	calls, stop       principals begin to call, and end: how often they did
 //	judge SCOPE       a permit that is judged inside the commit
-func obey(db database, order string) string {
+func obey(db database, calls *caller, order string) string {
 	var verb, id, more string
 	fmt.Sscan(order, &verb, &id, &more)
 	var err error
@@ -108,6 +110,10 @@ func obey(db database, order string) string {
 		said, err = raise(db, scope.ID(id), more)
 	case "permit":
 		said, err = permit(db, scope.ID(id), more)
+	case "calls":
+		err = calls.begin(db)
+	case "stop":
+		said, err = calls.end()
 	case "judge":
 		said, err = judged(db, scope.ID(id))
 	default:
@@ -152,7 +158,7 @@ func commit(db database, s scope.Scope, kind blackbox.Kind, raise ifc.Label) (st
 	for try := 0; ; try++ {
 		c := store.Commit{Scope: s.ID, IfScope: s.Version, Entry: told(s, kind, raise), Raise: raise}
 		if try == 2 {
-			c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) { return told(s, kind, raise), raise }
+			c.Judge = func(s scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) { return told(s, kind, raise), raise }
 		}
 		r, err := db.Commit(context.Background(), c)
 		if !errors.Is(err, store.ErrStale) {
@@ -189,7 +195,7 @@ func permit(db database, id scope.ID, read string) (string, error) {
 }
 
 func judged(db database, id scope.ID) (blackbox.Seq, error) {
-	r, err := db.Commit(context.Background(), store.Commit{Scope: id, Judge: func(s scope.Scope) (blackbox.Entry, ifc.Label) {
+	r, err := db.Commit(context.Background(), store.Commit{Scope: id, Judge: func(s scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) {
 		return told(s, blackbox.Request, ifc.Bottom()), ifc.Bottom()
 	}})
 	return r.Seq, err

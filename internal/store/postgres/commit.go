@@ -51,11 +51,11 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 		return nil, err
 	}
 	defer conn.Release() // one that is left in a transaction is closed
-	head, scopes, err := db.begin(ctx, conn, commits)
+	before, scopes, err := db.begin(ctx, conn, commits)
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(head, commits, func(id scope.ID) (store.Used, error) {
+	group := store.Gather(before, commits, func(id scope.ID) (store.Used, error) {
 		if s, ok := scopes[id]; ok {
 			return s, nil
 		}
@@ -73,7 +73,9 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 }
 
 // begin takes the head lock and reads the head and the scopes of a group. Each statement sees what was committed before it began.
-func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Commit) (head store.Receipt, scopes map[scope.ID]store.Used, err error) {
+func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Commit) (before store.Before, scopes map[scope.ID]store.Used, err error) {
+	before.Generation = 1
+	before.Controls = func() (store.Controls, error) { return db.controls(ctx, conn) } // of the pool's others all may wait for the lock
 	scopes = map[scope.ID]store.Used{}
 	ids, seen := []string{}, map[scope.ID]bool{}
 	for _, c := range commits {
@@ -86,19 +88,20 @@ func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Com
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 	b.Queue(settings)
 	b.Queue(lock, db.head())
-	b.Queue(db.in("SELECT seq, hash FROM @entries ORDER BY seq DESC LIMIT 1")).QueryRow(func(row pgx.Row) error {
+	b.Queue(db.in("SELECT seq, hash, (SELECT value FROM @kept WHERE key = 'generation') FROM @entries ORDER BY seq DESC LIMIT 1")).QueryRow(func(row pgx.Row) error {
 		var seq int64
-		var hash []byte
-		if err := row.Scan(&seq, &hash); errors.Is(err, pgx.ErrNoRows) {
+		var hash, kept []byte
+		if err := row.Scan(&seq, &hash, &kept); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if copy(head.Hash[:], hash) != len(head.Hash) {
+		if copy(before.Head.Hash[:], hash) != len(before.Head.Hash) {
 			return fmt.Errorf("entry %d has no whole hash", seq)
 		}
-		head.Seq = blackbox.Seq(seq)
-		return nil
+		before.Head.Seq = blackbox.Seq(seq)
+		before.Generation, err = store.ParseGeneration(kept)
+		return err
 	})
 	b.Queue(db.in("SELECT id, version, label, used FROM @scopes WHERE id = ANY($1)"), ids).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -110,7 +113,7 @@ func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Com
 		}
 		return rows.Err()
 	})
-	return head, scopes, conn.SendBatch(ctx, &b).Close()
+	return before, scopes, conn.SendBatch(ctx, &b).Close()
 }
 
 func scanUsed(rows pgx.Rows) (u store.Used, err error) {

@@ -254,10 +254,10 @@ func TestOneOfAGroupIsRefusedAlone(t *testing.T) {
 		{"a payload's name that is no text", on("", 0, func(c *store.Commit) { c.Entry.Payloads[0].Name = "a\x00" }), "cannot be stored"},
 		{"a payload twice", on("", 0, func(c *store.Commit) { c.Entry.Payloads = append(c.Entry.Payloads, c.Entry.Payloads...) }), "twice"},
 		{"a judge that panics", on("a", 0, func(c *store.Commit) {
-			c.Judge = func(scope.Scope) (blackbox.Entry, ifc.Label) { panic("judge") }
+			c.Judge = func(scope.Scope, *store.Controls) (blackbox.Entry, ifc.Label) { panic("judge") }
 		}), "panic: judge"},
 		{"a judge that sees the raise", on("a", 0, func(c *store.Commit) {
-			c.Judge = func(s scope.Scope) (blackbox.Entry, ifc.Label) {
+			c.Judge = func(s scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) {
 				if s.Version != 2 || !s.Label.Equal(raise) {
 					panic(fmt.Sprintf("scope %+v", s))
 				}

@@ -30,9 +30,11 @@ func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
 	return value, db.clean(err)
 }
 
+const keepStatement = "INSERT INTO @kept (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
 // Keep implements store.Store.
 func (db *DB) Keep(ctx context.Context, key string, value []byte) error {
-	_, err := db.exec(ctx, "INSERT INTO @kept (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, orEmpty(value))
+	_, err := db.exec(ctx, keepStatement, key, orEmpty(value))
 	return err
 }
 
@@ -113,13 +115,4 @@ func (db *DB) Tokens(ctx context.Context) ([]auth.Token, error) {
 	rows, _ := db.pool.Query(ctx, db.in(tokenColumns+" ORDER BY created, id")) // its error is CollectRows' too
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (auth.Token, error) { return scanToken(row) })
 	return out, db.clean(err)
-}
-
-// RevokeToken implements store.Store. A token that was revoked before stays revoked as of then.
-func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time) error {
-	n, err := db.exec(ctx, "UPDATE @tokens SET revoked = CASE revoked WHEN 0 THEN $1 ELSE revoked END WHERE id = $2", toMicro(at), id)
-	if err == nil && n == 0 {
-		return store.ErrNotFound
-	}
-	return err
 }

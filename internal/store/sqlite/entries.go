@@ -152,7 +152,7 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row
 
 // Head implements store.Log.
 func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
-	q, err := db.prepared(ctx, groupStatements[head])
+	q, err := db.prepared(ctx, headQuery)
 	if err != nil {
 		return r, db.heard(err)
 	}

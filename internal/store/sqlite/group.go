@@ -21,7 +21,7 @@ var groupStatements = [...]string{
 	begin:    "BEGIN IMMEDIATE", // the head lock, over all processes
 	commit:   "COMMIT",
 	rollback: "ROLLBACK",
-	head:     "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1",
+	head:     "SELECT seq, hash, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
 	readOne:  scopeQuery,
 	insert:   "INSERT INTO entries (seq, body, hash, payloads) VALUES (?, ?, ?, ?)",
 	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
@@ -114,11 +114,11 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 			err = errors.Join(err, g.exec(rollback))
 		}
 	}()
-	top, err := g.head()
+	before, err := g.before(db)
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	group := store.Gather(before, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
 	for _, w := range group.Entries {
 		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
 			return nil, err
@@ -171,18 +171,23 @@ func (g *groupConn) row(which int, to []driver.Value, args ...driver.Value) (ok 
 	return true, nil
 }
 
-func (g *groupConn) head() (r store.Receipt, err error) {
-	var to [2]driver.Value
+// before reads the head and the generation, in one row: what operators have said has an entry, so that without one nothing was said.
+func (g *groupConn) before(db *DB) (b store.Before, err error) {
+	b.Generation = 1
+	b.Controls = func() (store.Controls, error) { return db.Controls(context.Background()) } // over another connection: nobody writes now
+	var to [3]driver.Value
 	ok, err := g.row(head, to[:])
 	if err != nil || !ok {
-		return r, err
+		return b, err
 	}
 	seq, _ := to[0].(int64)
 	hash, _ := to[1].([]byte)
-	if r.Seq = blackbox.Seq(seq); copy(r.Hash[:], hash) != len(r.Hash) {
-		return r, fmt.Errorf("entry %d has no whole hash", seq)
+	kept, _ := to[2].([]byte)
+	if b.Head.Seq = blackbox.Seq(seq); copy(b.Head.Hash[:], hash) != len(b.Head.Hash) {
+		return b, fmt.Errorf("entry %d has no whole hash", seq)
 	}
-	return r, nil
+	b.Generation, err = store.ParseGeneration(kept)
+	return b, err
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {

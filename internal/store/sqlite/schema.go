@@ -121,20 +121,31 @@ func (db *DB) upgrade(ctx context.Context, tx *sql.Tx, from int) error {
 			return err
 		}
 	}
-	var last store.Receipt
-	var hash []byte
-	err := tx.QueryRowContext(ctx, groupStatements[head]).Scan(&last.Seq, &hash)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	last, err := headOf(ctx, tx)
+	if err != nil {
 		return err
-	}
-	if err == nil && copy(last.Hash[:], hash) != len(last.Hash) {
-		return fmt.Errorf("entry %d has no whole hash", last.Seq)
 	}
 	w := store.Upgraded(last, from, schemaVersion, db.now())
 	if _, err := tx.ExecContext(ctx, groupStatements[insert], int64(w.Seq), w.Encoded, w.Hash[:], nil); err != nil {
 		return err
 	}
 	return setVersion(ctx, tx)
+}
+
+const headQuery = "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+
+func headOf(ctx context.Context, tx *sql.Tx) (last store.Receipt, err error) {
+	var hash []byte
+	err = tx.QueryRowContext(ctx, headQuery).Scan(&last.Seq, &hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return last, nil
+	} else if err != nil {
+		return last, err
+	}
+	if copy(last.Hash[:], hash) != len(last.Hash) {
+		return last, fmt.Errorf("entry %d has no whole hash", last.Seq)
+	}
+	return last, nil
 }
 
 func setVersion(ctx context.Context, tx *sql.Tx) error {

@@ -71,10 +71,12 @@ func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
 	return value, db.heard(err)
 }
 
+const keepStatement = "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
 // Keep implements store.Store.
 func (db *DB) Keep(ctx context.Context, key string, value []byte) error {
 	return db.tx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value)
+		_, err := tx.ExecContext(ctx, keepStatement, key, value)
 		return err
 	})
 }
@@ -183,18 +185,4 @@ func (db *DB) Tokens(ctx context.Context) ([]auth.Token, error) {
 		out = append(out, t)
 	}
 	return out, rows.Err()
-}
-
-// RevokeToken implements store.Store. A token that was revoked before stays revoked as of then.
-func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time) error {
-	return db.tx(ctx, func(tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, "UPDATE tokens SET revoked = CASE revoked WHEN 0 THEN ? ELSE revoked END WHERE id = ?", toMicro(at), id)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, store.ErrNotFound)
-		}
-		return nil
-	})
 }

@@ -106,7 +106,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string, clock *Clock) Verifie
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				c := store.Commit{Scope: "a", Judge: func(sc scope.Scope) (blackbox.Entry, ifc.Label) {
+				c := store.Commit{Scope: "a", Judge: func(sc scope.Scope, _ *store.Controls) (blackbox.Entry, ifc.Label) {
 					return blackbox.Entry{Before: fmt.Sprint(sc.Version)}, ifc.Of(fmt.Sprint("s", i), ifc.Level{Confidentiality: ifc.PII, Integrity: ifc.Trusted})
 				}}
 				if _, err := s.Commit(t.Context(), c); err != nil {
@@ -147,6 +147,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string, clock *Clock) Verifie
 	})
 	t.Run("scopes", func(t *testing.T) { scopes(t, fresh) })
 	t.Run("state", func(t *testing.T) { state(t, fresh) })
+	runControls(t, open)
 }
 
 func mustScope(t *testing.T, s store.Store, o scope.Opening) scope.Scope {
@@ -318,13 +319,13 @@ func state(t *testing.T, fresh func(*testing.T) (Verifier, *Clock, string)) {
 		if _, err := s.TokenByHash(t.Context(), [32]byte{2}); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("an unknown token: %v", err)
 		}
-		if err := s.RevokeToken(t.Context(), "1", clock.Now()); err != nil {
+		if err := revoke(t, s, "1"); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := s.TokenByHash(t.Context(), tok.Hash); got.Valid(clock.Now()) {
 			t.Error("a revoked token is valid")
 		}
-		if err := s.RevokeToken(t.Context(), "2", clock.Now()); !errors.Is(err, store.ErrNotFound) {
+		if err := revoke(t, s, "2"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("revoke of nothing: %v", err)
 		}
 		if all, err := s.Tokens(t.Context()); err != nil || len(all) != 1 {

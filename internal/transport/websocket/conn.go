@@ -155,10 +155,29 @@ func (c *conn) prove() (auth.Principal, error) {
 
 // watch ends a connection whose credential is withdrawn, however quiet it is.
 func (c *conn) watch(ctx context.Context) error {
-	return every(ctx, c.o.times.recheck, func() error {
-		_, err := c.prove()
-		return err
-	})
+	tick := time.NewTicker(c.o.times.recheck)
+	defer tick.Stop()
+	changed := c.changed()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-changed:
+			changed = c.changed()
+		}
+		if _, err := c.prove(); err != nil {
+			return err
+		}
+	}
+}
+
+// changed is nil, which never is ready, where nobody says that credentials may have been withdrawn.
+func (c *conn) changed() <-chan struct{} {
+	if c.o.Changed == nil {
+		return nil
+	}
+	return c.o.Changed()
 }
 
 // keep pings the client and ends a connection whose client is silent. While the client's next message waits for room nothing is

@@ -136,6 +136,29 @@ func TestCredential(t *testing.T) {
 	}
 }
 
+// TestChanged: when something has changed an idle client is proved again at once, and stays where nothing is wrong with it.
+func TestChanged(t *testing.T) {
+	changes := []chan struct{}{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	asked := make(chan int, len(changes))
+	n := 0 // times that the connection has asked for its next channel; it alone does
+	s := start(t, func(o *Options) {
+		o.Changed = func() <-chan struct{} {
+			asked <- n
+			n++
+			return changes[n-1]
+		}
+	})
+	p := s.dial(t)
+	receive(t, asked)
+	close(changes[0])
+	receive(t, asked)
+	p.ask("1", "ping")
+	p.wants(pong("1"))
+	s.guard.set(auth.Principal{}, auth.ErrBadCredential)
+	close(changes[1])
+	p.closedWith(1008, "the credential")
+}
+
 func TestNewestRoles(t *testing.T) {
 	s := start(t, nil)
 	p := s.dial(t)

@@ -32,6 +32,9 @@ type Options struct {
 	AllowedHosts, AllowedOrigins []string
 	Challenge                    string
 
+	// Changed, where set, returns a channel that is closed when credentials may have been withdrawn: they are proved again then.
+	Changed func() <-chan struct{}
+
 	MaxMessage int64 // bytes of one message; 0 means DefaultMaxMessage
 	MaxConns   int   // connections at a time; 0 means DefaultMaxConns
 
@@ -87,8 +90,8 @@ type Server struct {
 //
 //   - 1001 when the server shuts down: requests in flight are cancelled and their answers sent first,
 //   - 1003 for a binary message, 1009 for one over the limit,
-//   - 1008 when the credential no longer proves the same principal, by name: asked before each message is handed over, and every 15 s
-//     beside, and when a message takes more than a minute to arrive,
+//   - 1008 when the credential no longer proves the same principal, by name: asked before each message is handed over, when Changed says so, and
+//     every 15 s beside, and when a message takes more than a minute to arrive,
 //   - 1011 when that cannot be told now (fail closed, as 503 before the upgrade), or the client is silent: pinged every 15 s, it
 //     let 30 s go by without a pong.
 //
