@@ -44,6 +44,8 @@ func completionOf(prompt string) func(string) map[string]any {
 	return params(map[string]any{"ref": map[string]any{"type": "ref/prompt", "name": prompt}, "argument": map[string]any{"name": "path", "value": "pla"}})
 }
 
+const subscribed = "the label: to subscribe, in the stateful era, was to read"
+
 const newerDefinitions = "definitions have what their version knows"
 
 // matrix is sent in this order in one conversation: what is read taints what is sent later.
@@ -91,12 +93,12 @@ var matrix = []row{
 	{"end of a subscription to a forbidden resource", mcp.Unsubscribe, params(map[string]any{"uri": "note://b"}), "name", "", false},
 	{"listen of which nothing is granted", mcp.Listen, params(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"note://b", "note://no-such"}}}), "allow", "", false},
 	{"forbidden resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/b.txt"} }, "name", "the code of a missing resource", false},
-	{"call while paused", mcp.ToolsCall, callOf("odd__echo", map[string]any{"text": "hello"}), "pause", "", false}, // from here on
+	{"call while paused", mcp.ToolsCall, callOf("odd__echo", map[string]any{"text": "hello"}), "pause", subscribed, false}, // from here on
 	{"call of an unknown tool while paused", mcp.ToolsCall, callOf("odd__no_such", map[string]any{}), "message", "", false},
-	{"call of a forbidden tool while paused", mcp.ToolsCall, callOf("files__edit_file", map[string]any{"path": "plan.txt"}), "name", "", false},
-	{"prompt while paused", mcp.PromptsGet, callOf("files__summarise", map[string]any{"path": "plan.txt"}), "pause", "", false},
-	{"resource while paused", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/plan.txt"} }, "pause", "", false},
-	{"completion while paused", mcp.Complete, completionOf("files__summarise"), "pause", "", false},
+	{"call of a forbidden tool while paused", mcp.ToolsCall, callOf("files__edit_file", map[string]any{"path": "plan.txt"}), "name", subscribed, false},
+	{"prompt while paused", mcp.PromptsGet, callOf("files__summarise", map[string]any{"path": "plan.txt"}), "pause", subscribed, false},
+	{"resource while paused", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/plan.txt"} }, "pause", subscribed, false},
+	{"completion while paused", mcp.Complete, completionOf("files__summarise"), "pause", subscribed, false},
 	{"tools while paused", mcp.ToolsList, params(map[string]any{}), "allow", newerDefinitions, false},
 	{"ping while paused", mcp.Ping, params(map[string]any{}), "allow", "", false},
 }
