@@ -9,6 +9,8 @@ import (
 	"io"
 	"time"
 
+	"modernc.org/sqlite"
+
 	"navra/internal/blackbox"
 	"navra/internal/ifc"
 	"navra/internal/scope"
@@ -42,7 +44,17 @@ const (
 type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
+	args  []driver.NamedValue // of the statement that runs
+
+	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
+	known   bool
+	version uint32
+	top     store.Receipt
+	scopes  map[scope.ID]store.Used
 }
+
+// maxScopes is how many scopes are remembered.
+const maxScopes = 4096
 
 // writeGroup writes a group in one transaction. It runs on one goroutine at a time.
 func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err error) {
@@ -114,51 +126,88 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 			err = errors.Join(err, g.exec(rollback))
 		}
 	}()
-	top, err := g.head()
-	if err != nil {
+	if err := g.recall(); err != nil {
 		return nil, err
 	}
-	group := store.Gather(top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
-	for _, w := range group.Entries {
-		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range group.Scopes {
-		text, err := s.Label.MarshalText()
-		if err != nil {
-			return nil, err
-		}
-		if err := g.exec(update, int64(s.Version), string(text), s.At.UnixMicro(), string(s.ID)); err != nil {
-			return nil, err
-		}
+	group := store.Gather(g.top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	if err := g.put(group); err != nil {
+		return nil, err
 	}
 	if err := g.exec(commit); err != nil {
 		return nil, err
 	}
 	done = true
+	g.remember(group)
 	if db.committed != nil && len(group.Entries) > 0 {
 		err = db.committed(group.Head)
 	}
 	return group.Results, err
 }
 
-func (g *groupConn) exec(which int, args ...driver.Value) error {
-	_, err := g.stmts[which].(driver.StmtExecContext).ExecContext(context.Background(), named(args))
+// put writes the rows of a group.
+func (g *groupConn) put(group store.Group) error {
+	for _, w := range group.Entries {
+		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
+			return err
+		}
+	}
+	for _, s := range group.Scopes {
+		text, err := s.Label.MarshalText()
+		if err != nil {
+			return err
+		}
+		if err := g.exec(update, int64(s.Version), string(text), s.At.UnixMicro(), string(s.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recall is called when a transaction has begun. What was remembered holds where nothing was committed since. Until remember is called
+// nothing is known again.
+func (g *groupConn) recall() error {
+	version, err := g.conn.(sqlite.FileControl).FileControlDataVersion("main")
+	if err != nil {
+		return err
+	}
+	was := g.known && g.version == version
+	g.known = false
+	if was {
+		return nil
+	}
+	g.scopes = map[scope.ID]store.Used{}
+	g.top, err = g.head()
 	return err
 }
 
-func named(args []driver.Value) []driver.NamedValue {
-	out := make([]driver.NamedValue, len(args))
-	for i, a := range args {
-		out[i] = driver.NamedValue{Ordinal: i + 1, Value: a}
+// remember takes what a group has left behind, once it is committed.
+func (g *groupConn) remember(group store.Group) {
+	version, err := g.conn.(sqlite.FileControl).FileControlDataVersion("main")
+	for _, s := range group.Scopes {
+		g.scopes[s.ID] = s
 	}
-	return out
+	if len(g.scopes) > maxScopes {
+		clear(g.scopes)
+	}
+	g.top, g.version, g.known = group.Head, version, err == nil
+}
+
+func (g *groupConn) exec(which int, args ...driver.Value) error {
+	_, err := g.stmts[which].(driver.StmtExecContext).ExecContext(context.Background(), g.named(args))
+	return err
+}
+
+func (g *groupConn) named(args []driver.Value) []driver.NamedValue {
+	g.args = g.args[:0]
+	for i, a := range args {
+		g.args = append(g.args, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return g.args
 }
 
 // row reads the one row of a query; ok is false where there is none.
 func (g *groupConn) row(which int, to []driver.Value, args ...driver.Value) (ok bool, err error) {
-	rows, err := g.stmts[which].(driver.StmtQueryContext).QueryContext(context.Background(), named(args))
+	rows, err := g.stmts[which].(driver.StmtQueryContext).QueryContext(context.Background(), g.named(args))
 	if err != nil {
 		return false, err
 	}
@@ -186,6 +235,9 @@ func (g *groupConn) head() (r store.Receipt, err error) {
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
+	if u, ok := g.scopes[id]; ok {
+		return u, nil
+	}
 	var to [3]driver.Value
 	u.ID = id
 	ok, err := g.row(readOne, to[:], string(id))
@@ -200,15 +252,24 @@ func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
 	at, _ := to[2].(int64)
 	u.Version, u.At, u.Label = scope.Version(version), time.UnixMicro(at), ifc.Label{}
 	_ = u.Label.UnmarshalText([]byte(text)) // a damaged label is the top
+	g.scopes[id] = u
 	return u, nil
 }
 
 // encodePayloads packs what payloads hold besides the commitments: for each its name, stored form and both salts, each as a length (unsigned
 // LEB128) and bytes. nil for none.
 func encodePayloads(list []blackbox.Payload) []byte {
-	var b []byte
+	size := 0
 	for _, p := range list {
-		for _, part := range [][]byte{[]byte(p.Name), p.Stored, p.StoredSalt, p.WholeSalt} {
+		size += len(p.Name) + len(p.Stored) + len(p.StoredSalt) + len(p.WholeSalt) + 4*binary.MaxVarintLen32
+	}
+	if size == 0 {
+		return nil
+	}
+	b := make([]byte, 0, size)
+	for _, p := range list {
+		b = append(binary.AppendUvarint(b, uint64(len(p.Name))), p.Name...)
+		for _, part := range [...][]byte{p.Stored, p.StoredSalt, p.WholeSalt} {
 			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 		}
 	}
