@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,6 +142,8 @@ type Committer struct {
 	once    sync.Once // closes closing
 	closing chan struct{}
 	ended   chan struct{}
+
+	together bool // the group before had several commits; of run
 }
 
 // A waiting is a commit and its caller, who waits for done.
@@ -225,8 +228,15 @@ func (c *Committer) run() {
 	}
 }
 
-// gather takes what waits now.
+// gather takes what waits now. Where commits came together before, those who were answered then may be about to commit again, and are let
+// run first: else the first of them would be alone.
 func (c *Committer) gather(w *waiting) (all []*waiting) {
+	for more := c.together; more; {
+		before := len(c.queue)
+		runtime.Gosched()
+		more = len(c.queue) > before
+	}
+	defer func() { c.together = len(all) > 1 }()
 	for {
 		if w.take() {
 			all = append(all, w)

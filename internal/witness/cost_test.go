@@ -132,8 +132,8 @@ func (c *caller) call(b *testing.B, s store.Store, n int) {
 	}
 }
 
-// wired is a database as the gateway has it: with a heads file, a keeper, and a limit.
-func wired(b *testing.B, o sqlite.Options) store.Store {
+// wired is a database as the gateway has it: with a heads file, a keeper, and a limit. It counts groups.
+func wired(b *testing.B, o sqlite.Options, groups *int) store.Store {
 	dir := b.TempDir()
 	db, err := sqlite.Open(b.Context(), filepath.Join(dir, "navra.db"), o)
 	if err != nil {
@@ -144,7 +144,7 @@ func wired(b *testing.B, o sqlite.Options) store.Store {
 	if err != nil {
 		b.Fatal(err)
 	}
-	db.OnCommit(func(r store.Receipt) error { return h.Note(r.Seq, r.Hash) })
+	db.OnCommit(func(r store.Receipt) error { *groups++; return h.Note(r.Seq, r.Hash) })
 	signer, err := blackbox.NewSigner(key.Seed("checkpoints"))
 	if err != nil {
 		b.Fatal(err)
@@ -181,13 +181,15 @@ func BenchmarkCall(b *testing.B) {
 }
 
 func logged(b *testing.B, n int, think time.Duration) {
-	s := wired(b, sqlite.Options{})
+	groups := 0
+	s := wired(b, sqlite.Options{}, &groups)
 	callers := make([]caller, n)
 	for i := range callers {
 		callers[i].name = fmt.Sprint("agent", i)
 	}
 	var m meter
 	m.run(b, n, think, func(c, i int) { callers[c].call(b, s, i) })
+	b.ReportMetric(2*float64(b.N)/float64(groups), "entries/group")
 }
 
 // unlogged makes the entries and drops them.
