@@ -175,8 +175,17 @@ func (k *Keeper) resume(ctx context.Context) (*blackbox.Tree, error) {
 	return new(blackbox.Tree), nil
 }
 
-// grow adds what has come since.
+// grow adds what has come since. What this process has committed itself need not be read.
 func grow(ctx context.Context, log store.Log, tree *blackbox.Tree) error {
+	if r, ok := log.(interface {
+		Recent(from blackbox.Seq) [][32]byte
+	}); ok {
+		for _, leaf := range r.Recent(tree.Size() + 1) {
+			if err := tree.Append(leaf); err != nil {
+				return err
+			}
+		}
+	}
 	for leaf, err := range log.Leaves(ctx, tree.Size()+1) {
 		if err != nil {
 			return err

@@ -45,6 +45,7 @@ type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
 	args  []driver.NamedValue // of the statement that runs
+	pack  []byte              // payloads of the entry that is written
 
 	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
 	known   bool
@@ -137,6 +138,7 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 		return nil, err
 	}
 	done = true
+	db.recent.add(g.top.Seq, group.Entries)
 	g.remember(group)
 	if db.committed != nil && len(group.Entries) > 0 {
 		err = db.committed(group.Head)
@@ -147,7 +149,12 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 // put writes the rows of a group.
 func (g *groupConn) put(group store.Group) error {
 	for _, w := range group.Entries {
-		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
+		var packed []byte // NULL for none
+		if len(w.Payloads) > 0 {
+			g.pack = appendPayloads(g.pack[:0], w.Payloads)
+			packed = g.pack
+		}
+		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], packed); err != nil {
 			return err
 		}
 	}
@@ -256,17 +263,9 @@ func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
 	return u, nil
 }
 
-// encodePayloads packs what payloads hold besides the commitments: for each its name, stored form and both salts, each as a length (unsigned
-// LEB128) and bytes. nil for none.
-func encodePayloads(list []blackbox.Payload) []byte {
-	size := 0
-	for _, p := range list {
-		size += len(p.Name) + len(p.Stored) + len(p.StoredSalt) + len(p.WholeSalt) + 4*binary.MaxVarintLen32
-	}
-	if size == 0 {
-		return nil
-	}
-	b := make([]byte, 0, size)
+// appendPayloads packs what payloads hold besides the commitments: for each its name, stored form and both salts, each as a length (unsigned
+// LEB128) and bytes.
+func appendPayloads(b []byte, list []blackbox.Payload) []byte {
 	for _, p := range list {
 		b = append(binary.AppendUvarint(b, uint64(len(p.Name))), p.Name...)
 		for _, part := range [...][]byte{p.Stored, p.StoredSalt, p.WholeSalt} {
