@@ -60,7 +60,8 @@ func check(row Row, want Seq, prev [32]byte) string {
 	case Hash(row.Encoded) != row.Hash:
 		return "the entry was edited: it does not have its hash"
 	}
-	e, err := Decode(row.Encoded)
+	var e Entry
+	err := decode(row.Encoded, &e, false)
 	switch {
 	case err != nil:
 		return "the entry cannot be read: " + err.Error()
@@ -69,10 +70,10 @@ func check(row Row, want Seq, prev [32]byte) string {
 	case e.Prev != prev:
 		return "the entry does not follow the one before it: something was inserted, removed, reordered or forked here"
 	}
-	return checkPayloads(e, row.Payloads)
+	return checkPayloads(&e, row.Payloads)
 }
 
-func checkPayloads(e Entry, kept []Payload) string {
+func checkPayloads(e *Entry, kept []Payload) string {
 	for i, k := range kept {
 		if slices.ContainsFunc(kept[:i], func(before Payload) bool { return before.Name == k.Name }) {
 			return fmt.Sprintf("the %s are there twice", k.Name)
