@@ -10,14 +10,16 @@ import (
 
 // Decode reads an encoding. It accepts only what Encode writes, to the byte.
 func Decode(b []byte) (e Entry, err error) {
-	if err := decode(b, &e, true); err != nil {
+	if err = decode(b, &e, true); err != nil {
 		return Entry{}, err
 	}
 	return e, nil
 }
 
-// decode is Decode. Without keep texts and counts are looked at as closely, and dropped but for the names of payloads.
+// decode is Decode. Without keep texts and counts are looked at as closely, and dropped but for the names of payloads, for which e's room
+// is used.
 func decode(b []byte, e *Entry, keep bool) error {
+	e.Payloads = e.Payloads[:0]
 	r := reader{rest: b, keep: keep}
 	r.lit(`{"seq":`)
 	e.Seq = Seq(r.uint())

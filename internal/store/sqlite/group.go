@@ -277,6 +277,16 @@ func appendPayloads(b []byte, list []blackbox.Payload) []byte {
 
 var errPayloads = errors.New("the payloads are damaged")
 
+// nameOf is a payload's name; the usual ones are not made anew.
+func nameOf(b []byte) string {
+	for _, name := range [...]string{"arguments", "result"} {
+		if string(b) == name {
+			return name
+		}
+	}
+	return string(b)
+}
+
 func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
 	part := func() []byte {
 		n, size := binary.Uvarint(b)
@@ -289,7 +299,7 @@ func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
 		return p
 	}
 	for len(b) > 0 && err == nil {
-		out = append(out, blackbox.Payload{Name: string(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
+		out = append(out, blackbox.Payload{Name: nameOf(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
 	}
 	if err != nil {
 		return nil, err
