@@ -28,7 +28,7 @@ func NewRef() string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
 }
 
-// NewPayload commits to whole, and to stored, of which it keeps the beginning. stored may not be changed afterwards.
+// NewPayload commits to whole, and to stored, of which it keeps the beginning.
 func NewPayload(name string, whole, stored []byte) Payload {
 	p := Payload{Name: name, Length: int64(len(whole)), Stored: cut(stored, MaxStored)}
 	salts := make([]byte, 2*saltBytes)
@@ -64,7 +64,9 @@ func cut(b []byte, limit int) []byte {
 	if len(b) > limit+utf8.UTFMax {
 		b = b[:limit+utf8.UTFMax] // what is cut in two here is cut off below
 	}
-	if !utf8.Valid(b) {
+	if utf8.Valid(b) {
+		b = bytes.Clone(b) // it is the caller's
+	} else {
 		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
 	}
 	if len(b) <= limit {

@@ -52,8 +52,7 @@ func (e Entry) Encode() []byte {
 			b = appendCounts(append(b, `,"findings":`...), e.Findings)
 			b = appendCounts(append(b, `,"notes":`...), e.Notes)
 		}
-		b = append(append(append(b, `,"`...), textNames[i]...), `":`...)
-		b = appendText(b, *t)
+		b = appendRest(append(b, textStarts[i]...), *t)
 	}
 	b = appendCounts(append(b, `,"durations_us":`...), e.Durations)
 	b = append(b, `,"payloads":[`...)
@@ -100,11 +99,20 @@ func bounded(list []Count) []Count {
 const lowerHex = "0123456789abcdef"
 
 // appendText writes a text: cut to maxText, made valid.
-func appendText(b []byte, s string) []byte {
+func appendText(b []byte, s string) []byte { return appendRest(append(b, '"'), s) }
+
+// appendRest writes a text but for the quotation mark that it begins with.
+func appendRest(b []byte, s string) []byte {
+	n := 0
+	for n < len(s) && plain[s[n]] {
+		n++
+	}
+	if n == len(s) && n <= maxText { // most are
+		return append(append(b, s...), '"')
+	}
 	if len(s) > maxText || !utf8.ValidString(s) {
 		s = text(s)
 	}
-	b = append(b, '"')
 	from := 0
 	for i := range len(s) {
 		c := s[i]

@@ -143,9 +143,14 @@ func Run(t *testing.T, open func(t *testing.T, dir string, clock *Clock) Verifie
 			if _, err := here.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: ifc.Bottom()}); err != nil {
 				t.Errorf("Commit on a scope that another process began: %v", err)
 			}
+			clock.Turn(13 * time.Hour)
+			sc = mustScope(t, here, scope.Opening{ID: "a"})
+			if _, err := here.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: ifc.Bottom()}); err != nil {
+				t.Errorf("Commit on a scope that was begun between groups: %v", err)
+			}
 		}
-		if rep, err := s.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 12 {
-			t.Errorf("Verify = %+v, %v, want 12 good entries", rep, err)
+		if rep, err := s.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 18 {
+			t.Errorf("Verify = %+v, %v, want 18 good entries", rep, err)
 		}
 	})
 	t.Run("labels and chain survive a restart", func(t *testing.T) {
