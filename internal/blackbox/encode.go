@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"hash"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -38,13 +40,23 @@ func NewPayload(name string, whole, stored []byte) Payload {
 	return p
 }
 
+// A digest is a hash with room for its sum, so that none is made for each entry.
+type digest struct {
+	hash.Hash
+	sum [sha256.Size]byte
+}
+
+var digests = sync.Pool{New: func() any { return &digest{Hash: sha256.New()} }}
+
 // commit is SHA-256(salt ‖ bytes).
-func commit(salt, b []byte) (sum [32]byte) {
-	h := sha256.New()
-	h.Write(salt)
-	h.Write(b)
-	h.Sum(sum[:0])
-	return sum
+func commit(salt, b []byte) [32]byte {
+	d := digests.Get().(*digest)
+	defer digests.Put(d)
+	d.Reset()
+	d.Write(salt)
+	d.Write(b)
+	d.Sum(d.sum[:0])
+	return d.sum
 }
 
 // cut returns at most limit bytes of b, ending at a character's end, valid UTF-8.
@@ -52,7 +64,11 @@ func cut(b []byte, limit int) []byte {
 	if len(b) > limit+utf8.UTFMax {
 		b = b[:limit+utf8.UTFMax] // what is cut in two here is cut off below
 	}
-	b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
+	if utf8.Valid(b) {
+		b = bytes.Clone(b) // it is the caller's
+	} else {
+		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
+	}
 	if len(b) <= limit {
 		return b
 	}
@@ -63,4 +79,6 @@ func cut(b []byte, limit int) []byte {
 }
 
 // Hash is the RFC 6962 leaf hash of an encoding: SHA-256(0x00 ‖ encoding).
-func Hash(encoded []byte) [32]byte { return commit([]byte{0}, encoded) }
+func Hash(encoded []byte) [32]byte { return commit(leaf, encoded) }
+
+var leaf = []byte{0}

@@ -50,10 +50,7 @@ func (s Signer) Key() string { return s.vkey }
 
 // Sign makes the signed note of a tree. C2SP tlog-checkpoint.
 func (s Signer) Sign(t *Tree) (Checkpoint, error) {
-	root, err := t.Root()
-	if err != nil {
-		return Checkpoint{}, err
-	}
+	root := t.Root()
 	text := fmt.Sprintf("%s\n%d\n%s\n", s.note.Name(), t.Size(), base64.StdEncoding.EncodeToString(root[:]))
 	signed, err := note.Sign(&note.Note{Text: text}, s.note)
 	if err != nil {

@@ -2,9 +2,12 @@ package blackbox
 
 import (
 	"crypto"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
+	"math/bits"
+	"slices"
 
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/proof"
@@ -19,52 +22,57 @@ var (
 
 // A Tree is the tree over the first entries, as far as it takes to grow it and to know its root. The zero Tree is empty. It is not
 // safe for concurrent use.
-type Tree struct{ r *compact.Range }
+type Tree struct {
+	size     Seq
+	frontier [][32]byte // roots of the perfect trees that it consists of, one for each bit of size, the largest first
+}
 
 // TreeAt is the tree that had a checkpoint's frontier.
 func TreeAt(size Seq, frontier [][32]byte) (*Tree, error) {
-	hashes := make([][]byte, len(frontier))
-	for i := range frontier {
-		hashes[i] = frontier[i][:]
+	if n := bits.OnesCount64(uint64(size)); len(frontier) != n {
+		return nil, fmt.Errorf("frontier: %d hashes, want %d", len(frontier), n)
 	}
-	r, err := ranges.NewRange(0, uint64(size), hashes)
-	if err != nil {
-		return nil, fmt.Errorf("frontier: %w", err)
-	}
-	return &Tree{r}, nil
-}
-
-func (t *Tree) grown() *compact.Range {
-	if t.r == nil {
-		t.r = ranges.NewEmptyRange(0)
-	}
-	return t.r
+	return &Tree{size, slices.Clone(frontier)}, nil
 }
 
 // Append adds the hash of the next entry.
-func (t *Tree) Append(leaf [32]byte) error { return t.grown().Append(leaf[:], nil) }
+func (t *Tree) Append(leaf [32]byte) {
+	for n := t.size; n&1 == 1; n >>= 1 { // trees of one size become one
+		last := len(t.frontier) - 1
+		leaf = parent(t.frontier[last], leaf)
+		t.frontier = t.frontier[:last]
+	}
+	t.frontier = append(t.frontier, leaf)
+	t.size++
+}
+
+// parent is the hash of an inner node: SHA-256(0x01 ‖ left ‖ right).
+func parent(left, right [32]byte) [32]byte {
+	var b [65]byte
+	b[0] = 1
+	copy(b[1:], left[:])
+	copy(b[33:], right[:])
+	return sha256.Sum256(b[:])
+}
 
 // Size is how many entries the tree covers.
-func (t *Tree) Size() Seq { return Seq(t.grown().End()) }
+func (t *Tree) Size() Seq { return t.size }
 
 // Root is the tree's root hash. That of the empty tree is SHA-256 of nothing.
-func (t *Tree) Root() (root [32]byte, err error) {
-	if t.Size() == 0 {
-		copy(root[:], hasher.EmptyRoot())
-		return root, nil
+func (t *Tree) Root() [32]byte {
+	if t.size == 0 {
+		return sha256.Sum256(nil)
 	}
-	b, err := t.r.GetRootHash(nil)
-	copy(root[:], b)
-	return root, err
+	last := len(t.frontier) - 1
+	root := t.frontier[last]
+	for i := last - 1; i >= 0; i-- {
+		root = parent(t.frontier[i], root)
+	}
+	return root
 }
 
 // Frontier is what TreeAt takes to go on from here.
-func (t *Tree) Frontier() (out [][32]byte) {
-	for _, h := range t.grown().Hashes() {
-		out = append(out, [32]byte(h))
-	}
-	return out
-}
+func (t *Tree) Frontier() [][32]byte { return slices.Clone(t.frontier) }
 
 // ErrProof reports a proof that does not hold.
 var ErrProof = errors.New("the proof does not hold")

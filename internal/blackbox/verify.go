@@ -33,12 +33,13 @@ func Verify(rows iter.Seq2[Row, error]) (Report, error) { return VerifyEach(rows
 // VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem.
 func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (problem string)) (Report, error) {
 	var r Report
+	var e Entry // for all
 	for row, err := range rows {
 		if err != nil {
 			return r, err
 		}
 		want := Seq(r.Entries + 1)
-		problem := check(row, want, r.Head)
+		problem := check(row, &e, want, r.Head)
 		if problem == "" && visit != nil {
 			problem = visit(row.Seq, row.Hash)
 		}
@@ -51,7 +52,7 @@ func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (pr
 	return r, nil
 }
 
-func check(row Row, want Seq, prev [32]byte) string {
+func check(row Row, e *Entry, want Seq, prev [32]byte) string {
 	switch {
 	case row.Seq > want:
 		return fmt.Sprintf("entry %d is missing: entry %d follows", want, row.Seq)
@@ -60,7 +61,7 @@ func check(row Row, want Seq, prev [32]byte) string {
 	case Hash(row.Encoded) != row.Hash:
 		return "the entry was edited: it does not have its hash"
 	}
-	e, err := Decode(row.Encoded)
+	err := decode(row.Encoded, e, false)
 	switch {
 	case err != nil:
 		return "the entry cannot be read: " + err.Error()
@@ -72,7 +73,7 @@ func check(row Row, want Seq, prev [32]byte) string {
 	return checkPayloads(e, row.Payloads)
 }
 
-func checkPayloads(e Entry, kept []Payload) string {
+func checkPayloads(e *Entry, kept []Payload) string {
 	for i, k := range kept {
 		if slices.ContainsFunc(kept[:i], func(before Payload) bool { return before.Name == k.Name }) {
 			return fmt.Sprintf("the %s are there twice", k.Name)

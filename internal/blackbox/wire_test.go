@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // TestEncodingIsJSON reads the encoding with another reader.
@@ -42,8 +43,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add(Entry{Findings: []Count{{"a", -1}}, Payloads: []Payload{NewPayload("result", nil, []byte("x"))}}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := Decode(b)
+		seen := Entry{Payloads: make([]Payload, 3)}
+		if looked := decode(b, &seen, false); (looked == nil) != (err == nil) {
+			t.Errorf("%q: decoded %v, and looked at %v", b, err, looked)
+		}
 		if err != nil {
 			return
+		}
+		want := Entry{Seq: e.Seq, Time: e.Time, Cause: e.Cause, Payloads: e.Payloads, Prev: e.Prev}
+		if diff := cmp.Diff(want, seen, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%q (-decoded +looked at):\n%s", b, diff)
 		}
 		if again := e.Encode(); string(again) != string(b) {
 			t.Errorf("%q is decoded, and encoded as %q", b, again)

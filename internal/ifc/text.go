@@ -27,7 +27,7 @@ func (l *Label) UnmarshalText(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return fmt.Errorf("label: %w", err)
 	}
-	out := Bottom()
+	out := make(map[string]Level, len(in))
 	for s, names := range in {
 		i, err := ParseIntegrity(names[0])
 		if err != nil {
@@ -37,8 +37,10 @@ func (l *Label) UnmarshalText(b []byte) error {
 		if err != nil {
 			return fmt.Errorf("label: source %q: %w", s, err)
 		}
-		out = out.Join(Of(s, Level{i, c}))
+		if level := (Level{i, c}); level != Neutral {
+			out[s] = level
+		}
 	}
-	*l = out
+	*l = Label{known: true, sources: out}
 	return nil
 }

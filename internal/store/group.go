@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,7 @@ type Before struct {
 // Gather works out what commits come to, one after the other as if each were alone: each is held against its scope as those
 // before it have left it, and against what operators have said. accept refuses an entry that the database would, and with it the group. The caller holds the head lock: before and what scopeOf returns stay true until the group is written.
 func Gather(before Before, commits []Commit, scopeOf func(scope.ID) (Used, error), accept func(blackbox.Entry) error, now func() time.Time) Group {
-	g := Group{Results: make([]Result, len(commits)), Head: before.Head, before: before}
+	g := Group{Entries: make([]Written, 0, len(commits)), Results: make([]Result, len(commits)), Head: before.Head, before: before}
 	scopes := map[scope.ID]*used{}
 	for i, c := range commits {
 		g.Results[i] = g.add(c, scopes, scopeOf, accept, now)
@@ -165,6 +166,10 @@ type Committer struct {
 	once    sync.Once // closes closing
 	closing chan struct{}
 	ended   chan struct{}
+
+	// Of run:
+	together bool // the group before had several commits
+	commits  []Commit
 }
 
 // A waiting is a commit and its caller, who waits for done.
@@ -184,7 +189,8 @@ const (
 func (w *waiting) take() bool     { return w.state.CompareAndSwap(queued, taken) }
 func (w *waiting) withdraw() bool { return w.state.CompareAndSwap(queued, withdrawn) }
 
-// NewCommitter returns a committer that writes groups by write: all of a group, or nothing and an error. Close ends it.
+// NewCommitter returns a committer that writes groups by write: all of a group, or nothing and an error. write does not keep what it is given.
+// Close ends the committer.
 func NewCommitter(write func([]Commit) ([]Result, error)) *Committer {
 	c := &Committer{write: write, queue: make(chan *waiting, MaxGroup), closing: make(chan struct{}), ended: make(chan struct{})}
 	go c.run()
@@ -249,8 +255,15 @@ func (c *Committer) run() {
 	}
 }
 
-// gather takes what waits now.
+// gather takes what waits now. Where commits came together before, those who were answered then may be about to commit again, and are let
+// run first: else the first of them would be alone.
 func (c *Committer) gather(w *waiting) (all []*waiting) {
+	for more := c.together; more; {
+		before := len(c.queue)
+		runtime.Gosched()
+		more = len(c.queue) > before
+	}
+	defer func() { c.together = len(all) > 1 }()
 	for {
 		if w.take() {
 			all = append(all, w)
@@ -271,12 +284,13 @@ func (c *Committer) group(all []*waiting) {
 	if len(all) == 0 {
 		return
 	}
-	commits := make([]Commit, len(all))
-	for i, w := range all {
-		commits[i] = w.commit
+	for _, w := range all {
+		c.commits = append(c.commits, w.commit)
 	}
 	began := time.Now()
-	results, err := c.write(commits)
+	results, err := c.write(c.commits)
+	clear(c.commits)
+	c.commits = c.commits[:0]
 	for i, w := range all {
 		if err != nil {
 			w.done <- Result{Err: err}

@@ -188,9 +188,7 @@ func checkpoints() []operation {
 			}
 			tree := new(blackbox.Tree)
 			for _, r := range l.rows(t)[:signedAt] {
-				if err := tree.Append(r.Hash); err != nil {
-					t.Fatal(err)
-				}
+				tree.Append(r.Hash)
 			}
 			c, err := theirs.Sign(tree)
 			if err != nil {

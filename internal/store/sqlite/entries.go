@@ -3,8 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 
@@ -18,7 +20,7 @@ var (
 )
 
 // page is how many entries are read at a time, so that a long verification holds no read transaction open for long.
-const page = 1024
+const page = 256
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
@@ -82,33 +84,73 @@ func pages[T any](from blackbox.Seq, read func(blackbox.Seq) ([]T, error), seq f
 	}
 }
 
-// onePage ends with all rows of its last number: there are several where somebody made the table anew without its key.
-const onePage = " FROM entries WHERE seq >= ?1 AND seq <= (SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq >= ?1 ORDER BY seq LIMIT ?2)) ORDER BY seq"
-
-func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, err error) {
-	q, err := db.prepared(ctx, "SELECT seq, body, hash, payloads"+onePage)
+// readPage hands the columns of a page's rows to each, beneath database/sql, which would copy all bytes once more. It ends with all rows of its last
+// number: there are several where somebody made the table anew without its key.
+func (db *DB) readPage(ctx context.Context, columns string, from blackbox.Seq, to []driver.Value, each func(blackbox.Seq)) (err error) {
+	conn, err := db.read.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rows, err := q.QueryContext(ctx, lowest(from), page)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var r blackbox.Row
-		var hash, kept []byte
-		var seq int64
-		if err := rows.Scan(&seq, &r.Encoded, &hash, &kept); err != nil {
-			return nil, err
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return conn.Raw(func(c any) (err error) {
+		args := []driver.NamedValue{{Ordinal: 1, Value: lowest(from)}}
+		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq >= ? ORDER BY seq", args)
+		if err != nil {
+			return err
 		}
-		r.Seq, r.Hash = blackbox.Seq(seq), whole(hash)
-		if r.Payloads, err = decodePayloads(kept); err != nil {
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		last := int64(0)
+		for n := 0; ; n++ {
+			if err := rows.Next(to); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			seq, ok := to[0].(int64)
+			if !ok {
+				return fmt.Errorf("the number of an entry is not one: %v", to[0])
+			}
+			if n >= page && seq != last {
+				return nil
+			}
+			last = seq
+			each(blackbox.Seq(seq))
+		}
+	})
+}
+
+func (db *DB) rows(ctx context.Context, from blackbox.Seq) ([]blackbox.Row, error) {
+	out := make([]blackbox.Row, 0, page)
+	var to [4]driver.Value
+	err := db.readPage(ctx, "seq, body, hash, payloads", from, to[:], func(seq blackbox.Seq) {
+		r := blackbox.Row{Seq: seq, Encoded: raw(to[1]), Hash: whole(raw(to[2]))}
+		var err error
+		if r.Payloads, err = decodePayloads(raw(to[3])); err != nil {
 			r.Payloads = []blackbox.Payload{{Name: err.Error()}} // found by whoever verifies
 		}
 		out = append(out, r)
+	})
+	return out, err
+}
+
+func (db *DB) leaves(ctx context.Context, from blackbox.Seq) ([]blackbox.Row, error) {
+	out := make([]blackbox.Row, 0, page)
+	var to [2]driver.Value
+	err := db.readPage(ctx, "seq, hash", from, to[:], func(seq blackbox.Seq) {
+		out = append(out, blackbox.Row{Seq: seq, Hash: whole(raw(to[1]))})
+	})
+	return out, err
+}
+
+// raw is a column's bytes; none for what no bytes are kept in.
+func raw(v driver.Value) []byte {
+	switch v := v.(type) {
+	case []byte:
+		return v
+	case string:
+		return []byte(v)
 	}
-	return out, rows.Err()
+	return nil
 }
 
 // lowest is the number to read from: for the first entry also those below it, which nobody but an intruder has written.
@@ -125,29 +167,6 @@ func whole(b []byte) (h [32]byte) {
 		copy(h[:], b)
 	}
 	return h
-}
-
-func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, err error) {
-	q, err := db.prepared(ctx, "SELECT seq, hash"+onePage)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := q.QueryContext(ctx, lowest(from), page)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var r blackbox.Row
-		var hash sql.RawBytes
-		var seq int64
-		if err := rows.Scan(&seq, &hash); err != nil {
-			return nil, err
-		}
-		r.Seq, r.Hash = blackbox.Seq(seq), whole(hash)
-		out = append(out, r)
-	}
-	return out, rows.Err()
 }
 
 // Head implements store.Log.

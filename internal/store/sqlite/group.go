@@ -9,6 +9,8 @@ import (
 	"io"
 	"time"
 
+	"modernc.org/sqlite"
+
 	"navra/internal/blackbox"
 	"navra/internal/ifc"
 	"navra/internal/scope"
@@ -42,7 +44,18 @@ const (
 type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
+	args  []driver.NamedValue // of the statement that runs
+	pack  []byte              // payloads of the entry that is written
+
+	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
+	known   bool
+	version uint32
+	top     store.Before
+	scopes  map[scope.ID]store.Used
 }
+
+// maxScopes is how many scopes are remembered.
+const maxScopes = 4096
 
 // writeGroup writes a group in one transaction. It runs on one goroutine at a time.
 func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err error) {
@@ -114,51 +127,94 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 			err = errors.Join(err, g.exec(rollback))
 		}
 	}()
-	before, err := g.before(db)
-	if err != nil {
+	if err := g.recall(db); err != nil {
 		return nil, err
 	}
-	group := store.Gather(before, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
-	for _, w := range group.Entries {
-		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range group.Scopes {
-		text, err := s.Label.MarshalText()
-		if err != nil {
-			return nil, err
-		}
-		if err := g.exec(update, int64(s.Version), string(text), s.At.UnixMicro(), string(s.ID)); err != nil {
-			return nil, err
-		}
+	group := store.Gather(g.top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	if err := g.put(group); err != nil {
+		return nil, err
 	}
 	if err := g.exec(commit); err != nil {
 		return nil, err
 	}
 	done = true
+	db.recent.add(g.top.Head.Seq, group.Entries)
+	g.remember(group)
 	if db.committed != nil && len(group.Entries) > 0 {
 		err = db.committed(group.Head)
 	}
 	return group.Results, err
 }
 
-func (g *groupConn) exec(which int, args ...driver.Value) error {
-	_, err := g.stmts[which].(driver.StmtExecContext).ExecContext(context.Background(), named(args))
+// put writes the rows of a group.
+func (g *groupConn) put(group store.Group) error {
+	for _, w := range group.Entries {
+		var packed []byte // NULL for none
+		if len(w.Payloads) > 0 {
+			g.pack = appendPayloads(g.pack[:0], w.Payloads)
+			packed = g.pack
+		}
+		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], packed); err != nil {
+			return err
+		}
+	}
+	for _, s := range group.Scopes {
+		text, err := s.Label.MarshalText()
+		if err != nil {
+			return err
+		}
+		if err := g.exec(update, int64(s.Version), string(text), s.At.UnixMicro(), string(s.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recall is called when a transaction has begun. What was remembered holds where nothing was committed since. Until remember is called
+// nothing is known again.
+func (g *groupConn) recall(db *DB) error {
+	version, err := g.conn.(sqlite.FileControl).FileControlDataVersion("main")
+	if err != nil {
+		return err
+	}
+	was := g.known && g.version == version
+	g.known = false
+	if was {
+		return nil
+	}
+	g.scopes = map[scope.ID]store.Used{}
+	g.top, err = g.before(db)
 	return err
 }
 
-func named(args []driver.Value) []driver.NamedValue {
-	out := make([]driver.NamedValue, len(args))
-	for i, a := range args {
-		out[i] = driver.NamedValue{Ordinal: i + 1, Value: a}
+// remember takes what a group has left behind, once it is committed.
+func (g *groupConn) remember(group store.Group) {
+	version, err := g.conn.(sqlite.FileControl).FileControlDataVersion("main")
+	for _, s := range group.Scopes {
+		g.scopes[s.ID] = s
 	}
-	return out
+	if len(g.scopes) > maxScopes {
+		clear(g.scopes)
+	}
+	g.top.Head, g.version, g.known = group.Head, version, err == nil
+}
+
+func (g *groupConn) exec(which int, args ...driver.Value) error {
+	_, err := g.stmts[which].(driver.StmtExecContext).ExecContext(context.Background(), g.named(args))
+	return err
+}
+
+func (g *groupConn) named(args []driver.Value) []driver.NamedValue {
+	g.args = g.args[:0]
+	for i, a := range args {
+		g.args = append(g.args, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return g.args
 }
 
 // row reads the one row of a query; ok is false where there is none.
 func (g *groupConn) row(which int, to []driver.Value, args ...driver.Value) (ok bool, err error) {
-	rows, err := g.stmts[which].(driver.StmtQueryContext).QueryContext(context.Background(), named(args))
+	rows, err := g.stmts[which].(driver.StmtQueryContext).QueryContext(context.Background(), g.named(args))
 	if err != nil {
 		return false, err
 	}
@@ -191,6 +247,9 @@ func (g *groupConn) before(db *DB) (b store.Before, err error) {
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
+	if u, ok := g.scopes[id]; ok {
+		return u, nil
+	}
 	var to [3]driver.Value
 	u.ID = id
 	ok, err := g.row(readOne, to[:], string(id))
@@ -205,15 +264,16 @@ func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
 	at, _ := to[2].(int64)
 	u.Version, u.At, u.Label = scope.Version(version), time.UnixMicro(at), ifc.Label{}
 	_ = u.Label.UnmarshalText([]byte(text)) // a damaged label is the top
+	g.scopes[id] = u
 	return u, nil
 }
 
-// encodePayloads packs what payloads hold besides the commitments: for each its name, stored form and both salts, each as a length (unsigned
-// LEB128) and bytes. nil for none.
-func encodePayloads(list []blackbox.Payload) []byte {
-	var b []byte
+// appendPayloads packs what payloads hold besides the commitments: for each its name, stored form and both salts, each as a length (unsigned
+// LEB128) and bytes.
+func appendPayloads(b []byte, list []blackbox.Payload) []byte {
 	for _, p := range list {
-		for _, part := range [][]byte{[]byte(p.Name), p.Stored, p.StoredSalt, p.WholeSalt} {
+		b = append(binary.AppendUvarint(b, uint64(len(p.Name))), p.Name...)
+		for _, part := range [...][]byte{p.Stored, p.StoredSalt, p.WholeSalt} {
 			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 		}
 	}
@@ -221,6 +281,16 @@ func encodePayloads(list []blackbox.Payload) []byte {
 }
 
 var errPayloads = errors.New("the payloads are damaged")
+
+// nameOf is a payload's name; the usual ones are not made anew.
+func nameOf(b []byte) string {
+	for _, name := range [...]string{"arguments", "result"} {
+		if string(b) == name {
+			return name
+		}
+	}
+	return string(b)
+}
 
 func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
 	part := func() []byte {
@@ -234,7 +304,7 @@ func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
 		return p
 	}
 	for len(b) > 0 && err == nil {
-		out = append(out, blackbox.Payload{Name: string(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
+		out = append(out, blackbox.Payload{Name: nameOf(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
 	}
 	if err != nil {
 		return nil, err

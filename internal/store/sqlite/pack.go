@@ -84,7 +84,7 @@ func packAll(ctx context.Context, tx *sql.Tx) error {
 		if len(list) == 0 {
 			return nil
 		}
-		_, err := set.ExecContext(ctx, encodePayloads(list), at)
+		_, err := set.ExecContext(ctx, appendPayloads(nil, list), at)
 		return err
 	}
 	for rows.Next() {

@@ -46,6 +46,7 @@ type DB struct {
 	onGroup *groupConn       // of who holds the connection that writes
 
 	committed func(store.Receipt) error // nil: nobody is told
+	recent    recent
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu

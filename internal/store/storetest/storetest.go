@@ -125,6 +125,34 @@ func Run(t *testing.T, open func(t *testing.T, dir string, clock *Clock) Verifie
 			t.Error("committed")
 		}
 	})
+	t.Run("what another process commits is seen", func(t *testing.T) {
+		s, clock, dir := fresh(t)
+		turns := []Verifier{s, open(t, dir, clock)}
+		sc := mustScope(t, s, scope.Opening{ID: "a"})
+		for i := range 6 { // each has remembered what was before the other's commit
+			here, there := turns[i%2], turns[(i+1)%2]
+			l := ifc.Of(fmt.Sprint("s", i), ifc.Level{Confidentiality: ifc.PII, Integrity: ifc.Trusted})
+			if _, err := here.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: l}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := there.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: l}); !errors.Is(err, store.ErrStale) {
+				t.Errorf("Commit on a version that another process has raised: %v, want ErrStale", err)
+			}
+			clock.Turn(13 * time.Hour) // the scope ends
+			sc = mustScope(t, there, scope.Opening{ID: "a"})
+			if _, err := here.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: ifc.Bottom()}); err != nil {
+				t.Errorf("Commit on a scope that another process began: %v", err)
+			}
+			clock.Turn(13 * time.Hour)
+			sc = mustScope(t, here, scope.Opening{ID: "a"})
+			if _, err := here.Commit(t.Context(), store.Commit{Scope: "a", IfScope: sc.Version, Raise: ifc.Bottom()}); err != nil {
+				t.Errorf("Commit on a scope that was begun between groups: %v", err)
+			}
+		}
+		if rep, err := s.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 18 {
+			t.Errorf("Verify = %+v, %v, want 18 good entries", rep, err)
+		}
+	})
 	t.Run("labels and chain survive a restart", func(t *testing.T) {
 		s, clock, dir := fresh(t)
 		sc := mustScope(t, s, scope.Opening{ID: "a"})
