@@ -60,6 +60,7 @@ type Chokepoint struct {
 	spans   func(Span)
 	baggage bool
 	toll    toll
+	tasks   taskTable
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
 
 	mu    sync.Mutex
@@ -116,6 +117,9 @@ type Crossing struct {
 	bound    bool         // the same call was judged before: it goes on
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
+	task     *task // that the request is about; nil: none
+	made     Lane  // that the task was made over
+	wish     wish
 	settled  bool
 	event    bool // of this process, and no crossing
 	verdict  policy.Verdict

@@ -51,6 +51,8 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		x.body = errorBody(*m.Error)
 	case c.asksBack(m.Result):
 		return p.releaseRound(ctx, c, &x, m.Result)
+	case c.tellsOfTask(m.Result):
+		return p.releaseTask(ctx, c, &x, m.Result)
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
@@ -205,6 +207,7 @@ func (c *clearance) reply(failed bool, body jsonrpc.Raw) Released {
 		return out
 	}
 	e := errorOf(body)
+	e.Message = c.publicly(e.Message)
 	v := c.from.Version
 	switch {
 	case c.lane.upstream == Self:

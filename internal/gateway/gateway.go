@@ -264,11 +264,15 @@ func (g *Gateway) took(ctx context.Context, w way, m chokepoint.Released) {
 // route sends m to its upstream; what navra answers itself comes back the same way.
 func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from chokepoint.Peer) iter.Seq[chokepoint.FromUpstream] {
 	if m.Upstream() != chokepoint.Self {
-		return g.upstreams.Send(ctx, m)
+		return g.sending(ctx, m)
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
 		if _, err := m.Spend(g.chokepoint); err != nil {
 			yield(m.Failed(chokepoint.NotSent, err))
+			return
+		}
+		if from.In.Msg.Method == mcp.TasksList {
+			yield(m.Answer(g.listTasks(ctx, from), 0))
 			return
 		}
 		yield(m.Answer(g.answer(from), 0))

@@ -79,7 +79,7 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 	if !stopped {
 		g.work.Go(func() {
 			defer cancel(nil)
-			for f := range g.upstreams.Send(own, out) {
+			for f := range g.sending(own, out) {
 				p.box.put(f)
 			}
 		})

@@ -256,7 +256,7 @@ func (c *conn) forSession(m jsonrpc.Message) bool {
 	if m.Kind() == jsonrpc.Request {
 		return mcp.QuestionOf(m.Method) != mcp.NoQuestion && !c.pool.by.Answers(c.lane, m.Method)
 	}
-	return m.Method == mcp.Logging || m.Method == mcp.Elicited
+	return m.Method == mcp.Logging || m.Method == mcp.Elicited || m.Method == mcp.TaskStatus
 }
 
 // withdrawn returns the id of a request that an upstream cancels.

@@ -158,7 +158,7 @@ func (w *mux) forCall(m jsonrpc.Message) bool {
 	if w.conn.version().Stateless() && asks || !asks && (m.Kind() != jsonrpc.Notification || m.Method != mcp.Logging) {
 		return false
 	}
-	c := w.sole()
+	c := w.concerned(m)
 	switch {
 	case c == nil:
 		return false
@@ -175,6 +175,23 @@ func (w *mux) forCall(m jsonrpc.Message) bool {
 	default: // too many at once
 		return false
 	}
+}
+
+// concerned returns the call that what an upstream sends belongs to: that which waits for the task that it names, else the only one.
+func (w *mux) concerned(m jsonrpc.Message) *call {
+	raw, named := m.Params.Get("_meta", mcp.RelatedTask, "taskId")
+	id, _ := raw.Text()
+	if !named {
+		return w.sole()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pending {
+		if c.m.Concerns(id) {
+			return c
+		}
+	}
+	return nil
 }
 
 // sole returns the only call of a client's that is under way; nil if there is none or more than one.

@@ -21,7 +21,11 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		ctx, wait := patient(ctx, p.specs[c.Lane.Upstream()])
+		spec := p.specs[c.Lane.Upstream()]
+		if c.Method == mcp.TasksResult { // it is answered when the task has ended
+			spec.Call = max(spec.Call, spec.CallMax)
+		}
+		ctx, wait := patient(ctx, spec)
 		defer wait.stop()
 		a := &attempt{pool: p, m: m, c: c, wait: wait, yield: yield}
 		if lost := a.run(ctx); !lost.IsZero() {
