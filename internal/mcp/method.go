@@ -143,7 +143,7 @@ func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 // MirroredName returns the params member that the Mcp-Name header of a method mirrors, and whether there is one.
 func MirroredName(m jsonrpc.Message) (string, bool) {
 	d := methods[m.Method]
-	if d.key == "" {
+	if d.key == "" || !d.current { // what is not there needs no headers
 		return "", false
 	}
 	raw, _ := m.Params.Get(d.key)
