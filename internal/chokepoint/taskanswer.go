@@ -99,7 +99,7 @@ func (p *Chokepoint) madeTask(c *clearance, final jsonrpc.Raw, id string) Releas
 
 // retold is the answer to a question about a task. What the upstream asks the client for is judged question by question.
 func (p *Chokepoint) retold(ctx context.Context, c *clearance, x *Crossing, status string, asked jsonrpc.Raw) Released {
-	out := x.final.With("taskId", jsonrpc.Quote(c.task.public))
+	out := c.publiclySaid(x.final).With("taskId", jsonrpc.Quote(c.task.public))
 	if status != "input_required" || !c.from.Version.Stateless() {
 		return c.reply(false, out)
 	}
@@ -148,4 +148,23 @@ func (c *clearance) publicly(text string) string {
 		return text
 	}
 	return strings.ReplaceAll(text, c.task.id, c.task.public)
+}
+
+// publiclySaid puts the id that the client knows into what a Task object says in words.
+func (c *clearance) publiclySaid(said jsonrpc.Raw) jsonrpc.Raw {
+	for _, at := range []string{"statusMessage", "error"} {
+		v, has := said.Get(at)
+		if !has {
+			continue
+		}
+		if text, ok := v.Text(); ok {
+			said = said.With(at, jsonrpc.Quote(c.publicly(text)))
+			continue
+		}
+		raw, _ := v.Get("message")
+		if text, ok := raw.Text(); ok {
+			said = said.With(at, v.With("message", jsonrpc.Quote(c.publicly(text))))
+		}
+	}
+	return said
 }
