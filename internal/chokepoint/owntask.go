@@ -26,6 +26,7 @@ type OwnTask struct {
 	Wait time.Duration // before the task is asked for again
 	Over bool          // there is nothing to wait for: the result is to be had, or the client has to be asked
 	n    int64
+	told time.Time // when there was progress last
 }
 
 // Waits reports whether m is a call that navra makes as a task and waits for.
@@ -150,9 +151,14 @@ func (t *OwnTask) Failed(o Outcome, err error) FromUpstream {
 	return ToUpstream{t.c}.Failed(o, err)
 }
 
-// Alive is progress that says nothing but that the call is not forgotten.
-func (t *OwnTask) Alive() FromUpstream {
+// Alive is progress that says nothing but that the call is not forgotten; ok is false where the last such was a moment ago.
+func (t *OwnTask) Alive() (f FromUpstream, ok bool) {
+	if now := t.by.now(); now.Sub(t.told) < pollUsual {
+		return f, false
+	} else {
+		t.told = now
+	}
 	t.n++
 	params := new(jsonrpc.Object).Int("progress", t.n).Text("message", "working").Done()
-	return ToUpstream{t.c}.Progress(jsonrpc.Message{Method: mcp.Progress, Params: params})
+	return ToUpstream{t.c}.Progress(jsonrpc.Message{Method: mcp.Progress, Params: params}), true
 }

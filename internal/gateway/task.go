@@ -65,7 +65,7 @@ func (g *Gateway) await(ctx context.Context, t *chokepoint.OwnTask, yield func(c
 	ctx, stop := context.WithTimeoutCause(ctx, taskLimit, chokepoint.ErrDeadline)
 	defer stop()
 	for !t.Over {
-		if !yield(t.Alive()) {
+		if f, ok := t.Alive(); ok && !yield(f) {
 			g.dropTask(ctx, t)
 			return
 		}

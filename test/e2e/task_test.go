@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -169,7 +170,7 @@ func TestCoreTasks(t *testing.T) {
 				t.Errorf("made: %s %+v", made.Result, made.Error)
 			}
 			id := p.said(made).TaskID
-			if got := p.said(p.about("tasks/get", id)); got.TaskID != id || got.Status != "working" {
+			if got := p.said(p.about("tasks/get", id)); got.TaskID != id || got.Status != "working" && got.Status != "completed" {
 				t.Errorf("tasks/get: %+v", got)
 			}
 			result := p.about("tasks/result", id) // waits
@@ -392,8 +393,20 @@ func TestTasksEndWithTheirSession(t *testing.T) {
 
 // TestTaskAsksItsSession: what an upstream asks during a task goes to the task's session, under the client's id, and it hears of the end.
 func TestTaskAsksItsSession(t *testing.T) {
-	s := newSetup(t)
-	config := s.taskConfig("stateful")
+	for _, way := range []string{"stdio", "streamable", "ws"} {
+		t.Run("upstream over "+way, func(t *testing.T) {
+			s := newSetup(t)
+			config := s.taskConfig("stateful")
+			if way != "stdio" {
+				url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-way", way)
+				write(t, config, regexp.MustCompile(`command: \[.*\]`).ReplaceAllString(read(t, config), fmt.Sprintf("url: %q", url)))
+			}
+			asksItsSession(t, s, config)
+		})
+	}
+}
+
+func asksItsSession(t *testing.T, s *setup, config string) {
 	g := s.serve(config)
 	stdio := s.startAs(navraBin, "stdio", "--config", config)
 	sock := dial(t, g.Addr, "")
@@ -508,5 +521,31 @@ func TestExtensionStaysOff(t *testing.T) {
 	}
 	if text := read(t, wire); strings.Contains(text, mcp.TaskExtension) || !strings.Contains(text, "slow_compute") {
 		t.Errorf("the upstream was sent %s", text)
+	}
+}
+
+// TestTaskOnlyToolsAskOthers: what the upstream asks during a task that navra made of a call, the call's client is asked.
+func TestTaskOnlyToolsAskOthers(t *testing.T) {
+	s := newSetup(t)
+	for tr, p := range s.taskPeers(t, s.taskConfig("stateful"), mcp.V20260728) {
+		call := map[string]any{"name": "odd__confirm_only", "arguments": map[string]any{}}
+		m := p.request("tools/call", call)
+		var asked struct {
+			RequestState  string
+			InputRequests map[string]json.RawMessage
+		}
+		json.Unmarshal(m.Result, &asked)
+		if len(asked.InputRequests) != 1 || strings.Contains(string(m.Result), "related-task") {
+			t.Fatalf("%s: %s %+v", tr, m.Result, m.Error)
+		}
+		answers := map[string]any{}
+		for key := range asked.InputRequests {
+			answers[key] = map[string]any{"action": "accept", "content": map[string]any{"confirm": "yes"}}
+		}
+		call["requestState"], call["inputResponses"] = asked.RequestState, answers
+		if m := p.request("tools/call", call); !strings.Contains(string(m.Result), `\"confirm\":\"yes\"`) {
+			t.Errorf("%s: %s %+v", tr, m.Result, m.Error)
+		}
+		p.leaks()
 	}
 }
