@@ -84,7 +84,42 @@ var matrix = []row{
 	{"resource by its template", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/hidden.txt"} }, "failure", "the code of a missing resource", false},
 	{"unknown resource", mcp.ResourcesRead, params(map[string]any{"uri": "file:///no/such"}), "message", "the code of a missing resource", false},
 	{"forbidden resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/b.txt"} }, "name", "the code of a missing resource", false},
+	{"call that may become a task", mcp.ToolsCall, taskOf(map[string]any{"name": "JOBS__slow_compute", "arguments": map[string]any{"seconds": 600}, "task": map[string]any{}}), "allow", taskForms, false},
+	{"task", mcp.TasksGet, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"unknown task", mcp.TasksGet, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
+	{"tasks", mcp.TasksList, taskOf(map[string]any{}), "allow", taskForms, false},
+	{"task that is answered", mcp.TasksUpdate, taskOf(map[string]any{"taskId": "TASK", "inputResponses": map[string]any{}}), "allow", taskForms, false},
+	{"unknown task that is answered", mcp.TasksUpdate, taskOf(map[string]any{"taskId": "x", "inputResponses": map[string]any{}}), "message", "", false},
+	{"cancel of a task", mcp.TasksCancel, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"cancel of an unknown task", mcp.TasksCancel, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
+	{"result of a cancelled task", mcp.TasksResult, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"result of an unknown task", mcp.TasksResult, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
 }
+
+const taskForms = "tasks are the protocol's in 2025-11-25, an extension's in 2026-07-28, with upstreams of that era"
+
+// taskOf is params of a client that knows tasks. JOBS is the upstream that has them in the client's form, TASK the last task that was made.
+func taskOf(m map[string]any) func(string) map[string]any {
+	m["_meta"] = declares
+	return params(m)
+}
+
+// inTasks fills JOBS and TASK in.
+func inTasks(p map[string]any, v mcp.Version, task string) map[string]any {
+	p = maps.Clone(p)
+	if name, ok := p["name"].(string); ok {
+		p["name"] = strings.Replace(name, "JOBS", map[bool]string{false: "jobs", true: "later"}[v.Stateless()], 1)
+	}
+	if p["taskId"] == "TASK" {
+		p["taskId"] = task
+	}
+	return p
+}
+
+var (
+	taskIDs   = regexp.MustCompile(`"taskId":"([^"]{20,})"`)
+	taskTimes = regexp.MustCompile(`"(createdAt|lastUpdatedAt)":"[^"]*"`)
+)
 
 // A cellPeer is a conversation over one transport in one version.
 type cellPeer struct {
@@ -231,6 +266,8 @@ upstreams:
   docs: {command: [%[1]q, files, /nonexistent]}
   mail: {command: [%[1]q, mail], tools: {send_mail: {class: egress}}}
   odd: {command: [%[1]q, odd], tools: {echo: {class: read}, work: {class: read}, typed: {class: read}}}
+  jobs: {command: [%[1]q, odd, -tasks], tools: {slow_compute: {class: read}}}
+  later: {command: [%[1]q, odd, -tasks, -era, stateless], tools: {slow_compute: {class: read}}}
   mute: {command: [%[1]q, odd, -never], timeouts: {call: 200ms}, tools: {echo: {class: read}}}
 principals: {local: {roles: [tester]}}
 roles:
@@ -242,6 +279,7 @@ roles:
 	p := peers[transport](s, config, v)
 	out := map[string]shown{}
 	ids := map[string]string{} // row by request id, as recorded
+	task := "none"
 	for i, r := range matrix {
 		id := fmt.Sprint(200 + i)
 		switch {
@@ -251,8 +289,12 @@ roles:
 			id = "1"
 			out[r.name] = shown{answer: normal(p.open())}
 		default:
-			m, before := p.send(id, r.method, r.params(dir))
+			m, before := p.send(id, r.method, inTasks(r.params(dir), v, task))
 			text := normal(m)
+			if made := taskIDs.FindStringSubmatch(text); made != nil {
+				task = made[1]
+			}
+			text = taskTimes.ReplaceAllString(strings.ReplaceAll(text, task, "TASK"), `"$1":"TIME"`)
 			for _, b := range before {
 				if strings.HasSuffix(b.Method, "/list_changed") { // pushed when an upstream has started; over HTTP on a stream of its own
 					continue
