@@ -99,6 +99,9 @@ func (p *Chokepoint) madeTask(c *clearance, final jsonrpc.Raw, id string) Releas
 
 // retold is the answer to a question about a task. What the upstream asks the client for is judged question by question.
 func (p *Chokepoint) retold(ctx context.Context, c *clearance, x *Crossing, status string, asked jsonrpc.Raw) Released {
+	if ended, _ := mcp.TaskEnded(status); ended {
+		p.tasks.ended(c.lane, c.task.id)
+	}
 	out := c.publiclySaid(x.final).With("taskId", jsonrpc.Quote(c.task.public))
 	if status != "input_required" || !c.from.Version.Stateless() {
 		return c.reply(false, out)
@@ -124,6 +127,7 @@ func (p *Chokepoint) releaseTaskResult(ctx context.Context, c *clearance, x *Cro
 	if p.pass(ctx, x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, x, Ran).Msg}, nil
 	}
+	p.tasks.ended(c.lane, c.task.id)
 	out := c.reply(false, result(x.final, c.from.Version, mcp.ToolsCall))
 	out.Msg.Result = related(out.Msg.Result, c.task.public)
 	return out, nil

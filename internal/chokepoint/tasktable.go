@@ -26,6 +26,8 @@ type taskTable struct {
 type tabled struct {
 	task
 	principal, session string
+	call               jsonrpc.ID  // that made it: what progress is reported on
+	token              jsonrpc.Raw // of its client; nil: it wants no progress, or the task has ended
 }
 
 func (t *taskTable) add(c *clearance, id, public string) {
@@ -41,7 +43,7 @@ func (t *taskTable) add(c *clearance, id, public string) {
 	if len(list) >= maxLaneTasks {
 		list = slices.Delete(list, 0, 1)
 	}
-	t.lanes[c.lane] = append(list, tabled{task{id, public}, c.from.Who.Name(), c.from.Session})
+	t.lanes[c.lane] = append(list, tabled{task{id, public}, c.from.Who.Name(), c.from.Session, c.id, c.token})
 }
 
 // public is what the session of a lane knows an upstream's task by; "" for none.
@@ -54,6 +56,31 @@ func (t *taskTable) public(l Lane, id string) string {
 		}
 	}
 	return ""
+}
+
+// ended ends the progress of a task.
+func (t *taskTable) ended(l Lane, id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, e := range t.lanes[l] {
+		if e.id == id {
+			t.lanes[l][i].token = nil
+		}
+	}
+}
+
+// reported returns the task that progress under a token of navra's is of.
+func (t *taskTable) reported(l Lane, params jsonrpc.Raw) (e tabled, ok bool) {
+	raw, _ := params.Get("progressToken")
+	call, is := jsonrpc.IDOf(raw)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.lanes[l] {
+		if is && e.call == call && e.token != nil {
+			return e, true
+		}
+	}
+	return e, false
 }
 
 func (t *taskTable) forget(l Lane) {
@@ -77,22 +104,28 @@ func (p *Chokepoint) Tasks(from Peer) (ids []string) {
 	return ids
 }
 
-// taskNews puts the client's id in the place of the upstream's in what an upstream says of a task unasked; nil where the session has none such.
-func (p *Chokepoint) taskNews(l Lane, params jsonrpc.Raw, to Peer) (public string, body jsonrpc.Raw) {
-	id, _, ok := stateOf(params)
-	if public = p.tasks.public(l, id); !ok || public == "" || mcp.TasksIn(to.Version) != mcp.CoreTasks {
-		return "", nil
-	}
-	return public, withoutMeta(params.Without("taskId"))
+// Follows reports whether a message of an upstream's is progress of a task that was made over the lane.
+func (p *Chokepoint) Follows(l Lane, m jsonrpc.Message) bool {
+	_, ok := p.tasks.reported(l, m.Params)
+	return ok
 }
 
-// releaseTaskNews lets go on what an upstream says of a task of the session's, unasked.
+// releaseTaskNews lets go on what an upstream says of a task of the session's, unasked: its status, or progress of the call that made it.
 func (p *Chokepoint) releaseTaskNews(ctx context.Context, in FromUpstream, to Peer) (Released, error) {
-	public, body := p.taskNews(in.lane, in.msg.Params, to)
-	t, ok := p.openTask(to, public)
-	if public == "" || !ok {
+	key, id := "taskId", ""
+	var value jsonrpc.Raw
+	if in.msg.Method == mcp.Progress {
+		e, _ := p.tasks.reported(in.lane, in.msg.Params)
+		key, id, value = "progressToken", e.public, e.token
+	} else if said, _, ok := stateOf(in.msg.Params); ok {
+		id = p.tasks.public(in.lane, said)
+		value = jsonrpc.Quote(id)
+	}
+	t, ok := p.openTask(to, id)
+	if !ok || value == nil {
 		return Released{Drop: true}, nil
 	}
+	body := withoutMeta(in.msg.Params.Without(key), mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 	x := p.questioning(&Question{by: p, lane: in.lane, to: to})
 	x.facts.Topic, x.facts.Item, x.label, x.entry.Target, x.entry.RequestID = mcp.Tool, t.item, t.item.Label(), t.item.Canonical(), ""
 	v := p.policy.Load().Name(x.facts)
@@ -100,7 +133,7 @@ func (p *Chokepoint) releaseTaskNews(ctx context.Context, in FromUpstream, to Pe
 	if !v.Permits() || !p.light(ctx, &x, in.msg.Method, body) {
 		return Released{Drop: true}, nil
 	}
-	return Released{Msg: jsonrpc.Message{Method: in.msg.Method, Params: x.final.With("taskId", jsonrpc.Quote(public))}}, nil
+	return Released{Msg: jsonrpc.Message{Method: in.msg.Method, Params: x.final.With(key, value)}}, nil
 }
 
 // publicTask is what the client that is asked a question knows its task by; "" where it knows none.

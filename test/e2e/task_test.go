@@ -312,7 +312,11 @@ func asksItsSession(t *testing.T, s *setup, config string) {
 			if m := <-done; !strings.Contains(string(m.Result), `\"confirm\":\"yes\"`) || strings.Contains(string(m.Result), id+`\"`) {
 				t.Errorf("result: %s %+v", m.Result, m.Error)
 			}
-			if status := find("notifications/tasks/status"); !strings.Contains(string(status.Params), fmt.Sprintf("%q", id)) || strings.Contains(string(status.Params), "up-") {
+			p.request("tools/call", map[string]any{"name": "odd__slow_compute", "arguments": map[string]any{"seconds": 0.3}, "task": map[string]any{}, "_meta": map[string]any{"progressToken": "mine"}})
+			if progress := find(mcp.Progress); !strings.Contains(string(progress.Params), `"progressToken":"mine"`) || !strings.Contains(string(progress.Params), "all but done") {
+				t.Errorf("progress of a task: %s", progress.Params)
+			}
+			if status := find("notifications/tasks/status"); !strings.Contains(string(status.Params), `"taskId":"`) || strings.Contains(string(status.Params), "up-") {
 				t.Errorf("status: %s", status.Params)
 			}
 		})

@@ -143,9 +143,9 @@ func (w *mux) take(line []byte, size int64) {
 				case c.progress <- c.m.Progress(m):
 				default:
 				}
+				return
 			}
 		}
-		return
 	}
 	if !w.forCall(m) {
 		w.conn.hear(w.conn.pool.ctx, m)

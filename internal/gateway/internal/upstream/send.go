@@ -97,7 +97,7 @@ func (a *attempt) again(f chokepoint.FromUpstream) bool {
 		return false
 	}
 	switch a.c.Method {
-	case mcp.ResourcesRead, mcp.PromptsGet, mcp.Complete:
+	case mcp.ResourcesRead, mcp.PromptsGet, mcp.Complete, mcp.TasksGet, mcp.TasksResult:
 		return true
 	}
 	return f.NotSent() && !f.Is(errSession) // an upstream that refused it for its session has had it
