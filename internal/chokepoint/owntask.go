@@ -71,6 +71,9 @@ func (t *OwnTask) heard(said jsonrpc.Raw) {
 // Ask admits a request about the task: tasks/get, tasks/result or tasks/cancel.
 func (t *OwnTask) Ask(ctx context.Context, method string) (ToUpstream, error) {
 	p := t.by
+	if method != mcp.TasksGet && method != mcp.TasksResult && method != mcp.TasksCancel {
+		return ToUpstream{}, ErrUncleared
+	}
 	x := p.beginOwn(t.c.lane, method)
 	x.entry.Cause, x.entry.Trace, x.entry.Target = t.c.seq, t.c.x.entry.Trace, t.c.x.entry.Target
 	if err := p.pass(ctx, &x); err != nil {

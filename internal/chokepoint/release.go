@@ -49,6 +49,9 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return p.releaseURLs(ctx, c, &x, *m.Error)
 	case m.Error != nil:
 		x.body = errorBody(*m.Error)
+		if c.method == mcp.TasksGet && m.Error.Code == jsonrpc.CodeInvalidParams {
+			p.tasks.drop(c.lane, c.task.id) // the upstream keeps it no longer
+		}
 	case c.asksBack(m.Result):
 		return p.releaseRound(ctx, c, &x, m.Result)
 	case c.tellsOfTask(m.Result):

@@ -183,6 +183,15 @@ func TestKeptTasksAreBounded(t *testing.T) {
 		t.Errorf("%d are remembered, the first is forgotten: %t", len(ids), ids[0] != first)
 	}
 	b.admit(t, peerOf(t, b.ann, v, mcp.TasksGet, about(first))) // it can be asked for all the same
+	get := peerOf(t, b.ann, v, mcp.TasksGet, about(ids[0]))
+	m := b.admit(t, get)
+	if _, err := m.Spend(b.Chokepoint); err != nil {
+		t.Fatal(err)
+	}
+	gone := m.Answer(jsonrpc.Message{Error: &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no task up-1"}}, 0)
+	if out, err := b.Release(t.Context(), gone, get); err != nil || strings.Contains(out.Msg.Error.Message, "up-1") || len(b.Tasks(from)) != 255 {
+		t.Errorf("a task that its upstream has dropped: %+v, %v, %d are left", out.Msg.Error, err, len(b.Tasks(from)))
+	}
 	if from.Session = "another"; len(b.Tasks(from)) != 0 {
 		t.Error("another session sees them")
 	}
@@ -204,6 +213,9 @@ func TestOwnTasksStayInside(t *testing.T) {
 	task := b.TaskMade(t.Context(), made)
 	if task == nil || task.Over || task.Wait <= 0 {
 		t.Fatalf("made: %+v", task)
+	}
+	if _, err := task.Ask(t.Context(), mcp.ToolsCall); !errors.Is(err, chokepoint.ErrUncleared) {
+		t.Errorf("a call is made of a task: %v", err)
 	}
 	get, err := task.Ask(t.Context(), mcp.TasksGet)
 	if err != nil {

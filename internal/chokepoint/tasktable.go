@@ -58,6 +58,14 @@ func (t *taskTable) public(l Lane, id string) string {
 	return ""
 }
 
+func (t *taskTable) drop(l Lane, id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if list, ok := t.lanes[l]; ok {
+		t.lanes[l] = slices.DeleteFunc(list, func(e tabled) bool { return e.id == id })
+	}
+}
+
 // ended ends the progress of a task.
 func (t *taskTable) ended(l Lane, id string) {
 	t.mu.Lock()

@@ -18,6 +18,8 @@ const (
 	dropWait = 5 * time.Second
 	// taskPage is how many tasks a page of a list has: each of them is asked for.
 	taskPage = 20
+	// listWait is how long the upstreams have for a page; what they do not answer in that time is left out.
+	listWait = 30 * time.Second
 )
 
 // withTasks adds tasks to what navra says it has, in the form of the version, if an upstream has them in that form.
@@ -139,6 +141,8 @@ func (g *Gateway) listTasks(ctx context.Context, from chokepoint.Peer) jsonrpc.M
 	}
 	ids := g.chokepoint.Tasks(from)
 	end := min(first+taskPage, len(ids))
+	ctx, stop := context.WithTimeout(ctx, listWait)
+	defer stop()
 	var tasks []jsonrpc.Raw
 	for _, id := range ids[min(first, end):end] {
 		if said := g.getTask(ctx, from, id); said != nil {
