@@ -133,10 +133,13 @@ func (p *Chokepoint) wishes(from Peer, it catalogue.Item) (wish, *Refusal) {
 	if from.In.Msg.Method != mcp.ToolsCall {
 		return noTask, nil
 	}
-	snapshot := p.book.For(from.Who.Name())
+	asked, has := from.In.Msg.Params.Get("task")
 	use := mcp.TaskForbidden
-	if snapshot.Tasks(it.Upstream.Name) == mcp.CoreTasks {
+	if p.book.For(from.Who.Name()).Tasks(it.Upstream.Name) == mcp.CoreTasks {
 		use = mcp.TaskUseOf(it.Definition)
+	}
+	if !has && use != mcp.TaskRequired { // nearly all calls
+		return noTask, nil
 	}
 	if mcp.TasksIn(from.Version) != mcp.CoreTasks || !p.book.HasTasks(from.Who.Name(), mcp.CoreTasks) {
 		if use == mcp.TaskRequired {
@@ -144,7 +147,6 @@ func (p *Chokepoint) wishes(from Peer, it catalogue.Item) (wish, *Refusal) {
 		}
 		return noTask, nil // a client that asks for what was not offered is served without
 	}
-	asked, has := from.In.Msg.Params.Get("task")
 	refuse := func(code int, text string) (wish, *Refusal) {
 		return noTask, refusedAs(0, jsonrpc.Error{Code: code, Message: text})
 	}
@@ -155,12 +157,10 @@ func (p *Chokepoint) wishes(from Peer, it catalogue.Item) (wish, *Refusal) {
 		return refuse(jsonrpc.CodeInvalidParams, "Invalid params: task is no object with a ttl")
 	case has && use == mcp.TaskForbidden:
 		return refuse(jsonrpc.CodeMethodNotFound, "Method not found: this tool is not called as a task")
-	case !has && use == mcp.TaskRequired:
+	case !has:
 		return refuse(jsonrpc.CodeMethodNotFound, "Method not found: this tool is called as a task only")
-	case has:
-		return asTask, nil
 	}
-	return noTask, nil
+	return asTask, nil
 }
 
 // tasked adds to params that go on what is said of tasks: whose they are about, or that the call is to become one.

@@ -413,3 +413,26 @@ func TestTaskOnlyToolsAskOthers(t *testing.T) {
 		p.leaks()
 	}
 }
+
+// TestCoreTasksEndWithTheirUpstream: an upstream that was started anew knows none of the tasks from before; the session is told so, and lists them no more.
+func TestCoreTasksEndWithTheirUpstream(t *testing.T) {
+	s := newSetup(t)
+	url, end := s.endpoint("127.0.0.1:0", "odd", "-tasks")
+	w := s.webOn(fmt.Sprintf("url: %q", url))
+	p := taskPeer{t: t, v: mcp.V20251125, ask: w.request, heard: new([]string)}
+	id := p.begin("slow_compute", map[string]any{"seconds": 600})
+	end()
+	s.endpoint(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp"), "odd", "-tasks")
+	var m message
+	eventually(t, "the upstream is reached again", func() bool {
+		m = p.about("tasks/get", id)
+		return m.Error != nil && m.Error.Code != -32603
+	})
+	p.refuses("a task of before", m, -32602, "no task "+id)
+	if m := p.request("tasks/list", map[string]any{}); string(m.Result) != `{"tasks":[]}` {
+		t.Errorf("listed: %s", m.Result)
+	}
+	made := p.begin("slow_compute", map[string]any{"seconds": 0})
+	p.until(made, "completed")
+	p.leaks()
+}
