@@ -26,10 +26,13 @@ type Ask struct {
 // an error, which is a *Refusal that holds the answer to the client.
 func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, error) {
 	x, bad := p.arrive(from)
-	c := &clearance{by: p, from: from, asked: true, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds}
+	c := &clearance{by: p, from: from, asked: true, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds, task: x.task, wish: x.wish}
 	if x.pre == nil && x.facts.Topic.Crosses() {
 		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
-		c.caps = p.policy.Load().Relays(from.Who, from.Caps)
+		c.caps = p.policy.Load().Relays(from.Who, from.Caps) | p.takesTasks(from, c.lane.upstream)
+		if x.task != nil {
+			c.lane = x.made
+		}
 		c.id = jsonrpc.IntID(p.next.Add(1))
 	} else {
 		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
@@ -110,7 +113,11 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 	p.follow(&x, from)
 	subject, refusal := p.subject(from)
 	x.facts.Topic, x.entry.Target = subject.Topic, subject.Name
-	if refusal == nil && subject.Topic.Crosses() {
+	switch {
+	case refusal != nil || !subject.Topic.Crosses():
+	case subject.Topic == mcp.Task:
+		refusal = p.aboutTask(from, &x, subject.Name)
+	default:
 		it, ok := p.find(from, subject)
 		if ok {
 			x.facts.Item = it
@@ -120,6 +127,9 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			if refusal = unmirrored(from, it); refusal == nil {
 				x.retry, refusal = p.reopen(from, it, x.body, &x.rounds)
 				x.bound = x.retry != nil && x.retry.same
+			}
+			if refusal == nil {
+				x.wish, refusal = p.wishes(from, it)
 			}
 			if refusal != nil && p.policy.Load().Name(x.facts).Denies() {
 				refusal = nil // what may not be called is not there, whatever else is wrong
@@ -187,6 +197,11 @@ func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 	s, bad := mcp.SubjectOf(m, from.Version)
 	if need := mcp.CapabilityOf(m.Method); bad == nil && need != "" && !p.book.Offers(from.Who.Name(), need) {
 		bad = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+	}
+	if bad == nil && mcp.IsTask(m.Method) {
+		if refusal := p.mayTask(from); refusal != nil {
+			return s, refusal
+		}
 	}
 	if bad != nil {
 		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)

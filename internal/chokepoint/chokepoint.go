@@ -64,6 +64,7 @@ type Chokepoint struct {
 	spans   func(Span)
 	baggage bool
 	toll    toll
+	tasks   taskTable
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
 
 	refresh sync.Mutex    // held while controls are read
@@ -131,6 +132,9 @@ type Crossing struct {
 	result   bool         // body is the result of a call
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
+	task     *task // that the request is about; nil: none
+	made     Lane  // that the task was made over
+	wish     wish
 	event    bool // of this process, and no crossing
 	verdict  policy.Verdict
 	began    time.Time
@@ -198,7 +202,11 @@ func (p *Chokepoint) name(pol *policy.Policy, x *Crossing) policy.Verdict {
 	if x.asked != mcp.NoQuestion {
 		return pol.Asks(x.facts.Who, x.role, x.asked)
 	}
-	return pol.Name(x.facts)
+	v := pol.Name(x.facts)
+	if x.task != nil && v.Asks() { // a person was asked about the call
+		v.Effect, v.Reason = policy.Allow, ""
+	}
+	return v
 }
 
 func (p *Chokepoint) content(pol *policy.Policy, x *Crossing) policy.Verdict {

@@ -75,6 +75,8 @@ type clearance struct {
 	token jsonrpc.Raw // the client's progress token; nil if it asked for no progress
 	wire  uint64      // connection that it must go over; 0: any of its lane
 
+	task    *task            // that it is about; nil: none
+	wish    wish             // whether it is to become a task
 	retry   *retry           // what it goes on with; nil: nothing
 	round   *round           // what its answer asked for
 	rounds  int              // of questions that were had
@@ -169,7 +171,7 @@ func (m ToUpstream) Note(msg jsonrpc.Message) FromUpstream {
 func (m ToUpstream) IsZero() bool { return m.c == nil }
 
 // Asked reports whether the upstream may ask the client something while m runs.
-func (m ToUpstream) Asked() bool { return m.c != nil && m.c.caps != 0 }
+func (m ToUpstream) Asked() bool { return m.c != nil && m.c.caps&^mcp.CanTask != 0 }
 
 // Own reports whether m is one of navra's own messages.
 func (m ToUpstream) Own() bool { return m.c == nil || !m.c.asked }

@@ -181,6 +181,7 @@ func (p *Chokepoint) count(l Lane, method string) int64 {
 
 // Forget drops what was counted for a lane that is gone.
 func (p *Chokepoint) Forget(l Lane) {
+	p.tasks.forget(l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.heard, l)

@@ -58,7 +58,7 @@ func withoutMeta(v jsonrpc.Raw, names ...string) jsonrpc.Raw {
 
 // outgoing puts navra's own progress token in, where the client asked for progress.
 func (c *clearance) outgoing(v jsonrpc.Raw) jsonrpc.Raw {
-	if c.token == nil || c.lane.upstream == Self {
+	if v = c.tasked(v); c.token == nil || c.lane.upstream == Self || c.task != nil {
 		return v
 	}
 	meta, _ := v.Get("_meta")

@@ -24,6 +24,7 @@ type Question struct {
 	wire uint64     // connection that it came over
 	id   jsonrpc.ID // the upstream's; zero in a round
 	key  string     // in a round: the upstream's name for it
+	task string     // of the upstream's that it belongs to; "" for none
 
 	facts    policy.Facts
 	role     string
@@ -102,6 +103,11 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 	q.seq, q.ask, q.posed = x.entry.Seq, questionID(), x.verdict.Permits()
 	if q.posed {
 		q.params = questionFor(q.kind, x.final, q.lane.upstream, q.to.Version, q.ask)
+		if q.task = relatedTo(params); q.task != "" && mcp.TasksIn(q.to.Version) == mcp.CoreTasks {
+			if public := p.publicTask(q); public != "" {
+				q.params = related(q.params, public)
+			}
+		}
 	}
 	return x.verdict, nil
 }
@@ -252,7 +258,11 @@ func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, ms
 		e := errorOf(x.final)
 		return nil, &e, nil
 	}
-	return answerFor(q.kind, x.final, p.spoken(q.lane)), nil, nil
+	out := answerFor(q.kind, x.final, p.spoken(q.lane))
+	if q.task != "" {
+		out = related(out, q.task)
+	}
+	return out, nil, nil
 }
 
 // spoken is the version that the lane's upstream was heard to speak; "" where it was never heard.

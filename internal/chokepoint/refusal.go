@@ -73,6 +73,11 @@ func missingResource(v mcp.Version, uri string) jsonrpc.Error {
 func (p *Chokepoint) deny(from Peer, x *Crossing, o Outcome) *Refusal {
 	v := x.verdict
 	if v.Stage == policy.StageName && v.Denies() {
+		if mcp.IsTask(from.In.Msg.Method) {
+			r := unknownTask()
+			r.Msg.ID = from.In.Msg.ID
+			return r
+		}
 		if r := unknownName(from, mcp.Subject{Topic: x.facts.Topic, Name: publicName(x)}); r != nil {
 			r.Msg.ID = from.In.Msg.ID
 			return r
@@ -85,7 +90,7 @@ func (p *Chokepoint) deny(from Peer, x *Crossing, o Outcome) *Refusal {
 	about := new(jsonrpc.Object).Text("ref", x.entry.Ref).Text("stage", string(v.Stage)).Text("reason", reason).Text("outcome", string(o)).Done()
 	text := denialText(v, o, x.entry.Ref)
 	m := jsonrpc.Message{ID: from.In.Msg.ID}
-	if from.In.Msg.Method != mcp.ToolsCall {
+	if from.In.Msg.Method != mcp.ToolsCall && from.In.Msg.Method != mcp.TasksResult {
 		m.Error = &jsonrpc.Error{Code: codeDenied, Message: text, Data: about}
 		return &Refusal{Msg: m}
 	}

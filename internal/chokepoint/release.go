@@ -52,8 +52,13 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return p.releaseURLs(ctx, c, &x, *m.Error)
 	case m.Error != nil:
 		x.body = errorBody(*m.Error)
+		if c.method == mcp.TasksGet && m.Error.Code == jsonrpc.CodeInvalidParams {
+			p.tasks.drop(c.lane, c.task.id) // the upstream keeps it no longer
+		}
 	case c.asksBack(m.Result):
 		return p.releaseRound(ctx, c, &x, m.Result)
+	case c.tellsOfTask(m.Result):
+		return p.releaseTask(ctx, c, &x, m.Result)
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
@@ -211,6 +216,7 @@ func (c *clearance) reply(failed bool, body jsonrpc.Raw) Released {
 		return out
 	}
 	e := errorOf(body)
+	e.Message = c.publicly(e.Message)
 	v := c.from.Version
 	switch {
 	case c.lane.upstream == Self:

@@ -287,6 +287,9 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid params: more than %d inputResponses", maxRound)})
 		}
 		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role, unbidden: !r.sealed}
+		if !fits(kind, v) && c.task != nil { // what was asked, only the upstream knows; it ignores other keys
+			continue
+		}
 		if !fits(kind, v) { // the upstream asks anew, or refuses
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + strings.ToValidUTF8(key[:min(len(key), 64)], "") + " is no answer to what was asked"})
 		}

@@ -75,6 +75,9 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 	if in.msg.Kind() == jsonrpc.Request {
 		return p.releaseQuestion(ctx, nil, in, to)
 	}
+	if in.msg.Method == mcp.TaskStatus || in.msg.Method == mcp.Progress {
+		return p.releaseTaskNews(ctx, in, to)
+	}
 	if m := in.msg.Method; m != mcp.Logging && m != mcp.Elicited {
 		return Released{Drop: true}, nil
 	}

@@ -27,7 +27,9 @@ func definition(def jsonrpc.Raw, v mcp.Version) jsonrpc.Raw {
 // result gives a result the form of a client's version: what only the stateless era has is not given to others, and what is younger
 // than the version is given as text.
 func result(r jsonrpc.Raw, v mcp.Version, method string) jsonrpc.Raw {
-	r = withoutAsking(r)
+	if method != mcp.TasksGet { // whose questions were judged one by one
+		r = withoutAsking(r)
+	}
 	if v.Stateless() {
 		return r
 	}

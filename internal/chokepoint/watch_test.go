@@ -14,7 +14,7 @@ import (
 )
 
 // peerOf is a peer with a message of a version.
-func peerOf(t *testing.T, who auth.Principal, v mcp.Version, method, params string) chokepoint.Peer {
+func subscriberOf(t *testing.T, who auth.Principal, v mcp.Version, method, params string) chokepoint.Peer {
 	t.Helper()
 	m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":"l","method":"` + method + `","params":` + params + `}`))
 	if fault != nil {
@@ -24,7 +24,7 @@ func peerOf(t *testing.T, who auth.Principal, v mcp.Version, method, params stri
 }
 
 func listener(t *testing.T, who auth.Principal) chokepoint.Peer {
-	return peerOf(t, who, mcp.V20260728, mcp.Listen, `{"notifications":{}}`)
+	return subscriberOf(t, who, mcp.V20260728, mcp.Listen, `{"notifications":{}}`)
 }
 
 func watching(t *testing.T, b *bench, from chokepoint.Peer) chokepoint.Watch {
@@ -47,7 +47,7 @@ func TestWatchIsJudgedAndRecorded(t *testing.T) {
 			t.Errorf("%q may be followed", uri)
 		}
 	}
-	if _, ok := b.AdmitWatch(t.Context(), peerOf(t, b.ann, mcp.V20251125, mcp.ToolsCall, `{}`), "note://read"); ok {
+	if _, ok := b.AdmitWatch(t.Context(), subscriberOf(t, b.ann, mcp.V20251125, mcp.ToolsCall, `{}`), "note://read"); ok {
 		t.Error("followed for a message that asks for no such thing")
 	}
 	var verdicts []string

@@ -14,7 +14,7 @@ func (g *Gateway) answer(from chokepoint.Peer) jsonrpc.Message {
 	case mcp.Initialize:
 		m.Result = g.initialized(from, view)
 	case mcp.Discover:
-		m.Result = g.discovered(view)
+		m.Result = g.discovered(from, view)
 	case mcp.ToolsList:
 		list(&m, from, "tools", view.Definitions(mcp.Tool))
 	case mcp.PromptsList:
@@ -39,7 +39,7 @@ func list(m *jsonrpc.Message, from chokepoint.Peer, key string, items []jsonrpc.
 }
 
 func (g *Gateway) initialized(from chokepoint.Peer, view chokepoint.View) jsonrpc.Raw {
-	o := new(jsonrpc.Object).Text("protocolVersion", string(from.Version)).Raw("capabilities", capabilities(view))
+	o := new(jsonrpc.Object).Text("protocolVersion", string(from.Version)).Raw("capabilities", withTasks(capabilities(view), view, from.Version))
 	o.Raw("serverInfo", chokepoint.ServerInfo(g.version))
 	if view.Instructions != "" {
 		o.Text("instructions", view.Instructions)
@@ -47,12 +47,12 @@ func (g *Gateway) initialized(from chokepoint.Peer, view chokepoint.View) jsonrp
 	return o.Done()
 }
 
-func (g *Gateway) discovered(view chokepoint.View) jsonrpc.Raw {
+func (g *Gateway) discovered(from chokepoint.Peer, view chokepoint.View) jsonrpc.Raw {
 	var versions []jsonrpc.Raw
 	for _, v := range mcp.Supported() {
 		versions = append(versions, jsonrpc.Quote(string(v)))
 	}
-	o := new(jsonrpc.Object).Raw("supportedVersions", jsonrpc.Array(versions...)).Raw("capabilities", capabilities(view))
+	o := new(jsonrpc.Object).Raw("supportedVersions", jsonrpc.Array(versions...)).Raw("capabilities", withTasks(capabilities(view), view, from.Version))
 	if view.Instructions != "" {
 		o.Text("instructions", view.Instructions)
 	}

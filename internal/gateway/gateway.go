@@ -300,7 +300,7 @@ func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from choke
 		return func(yield func(chokepoint.FromUpstream) bool) { yield(g.subscribe(ctx, m, from)) }
 	}
 	if m.Upstream() != chokepoint.Self {
-		return g.upstreams.Send(ctx, m)
+		return g.sending(ctx, m)
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
 		if _, err := m.Spend(g.chokepoint); err != nil {
@@ -309,6 +309,10 @@ func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from choke
 		}
 		if from.In.Msg.Method == mcp.Listen {
 			yield(m.Answer(g.listen(ctx, from, reply), 0))
+			return
+		}
+		if from.In.Msg.Method == mcp.TasksList {
+			yield(m.Answer(g.listTasks(ctx, from), 0))
 			return
 		}
 		yield(m.Answer(g.answer(from), 0))

@@ -18,6 +18,7 @@ const (
 	CanElicitURL // by opening a URL
 	CanListRoots
 	CanTellRoots // that the roots have changed; stateful era
+	CanTask      // it takes a task in the place of a result; an extension of the stateless era
 )
 
 // capabilityNames are how a set is written in sealed ids; order and letters are never changed.
@@ -25,7 +26,7 @@ var capabilityNames = []struct {
 	letter byte
 	bit    Capabilities
 }{
-	{'s', CanSample}, {'c', CanSampleContext}, {'t', CanSampleTools}, {'e', CanElicit}, {'u', CanElicitURL}, {'r', CanListRoots}, {'l', CanTellRoots},
+	{'s', CanSample}, {'c', CanSampleContext}, {'t', CanSampleTools}, {'e', CanElicit}, {'u', CanElicitURL}, {'r', CanListRoots}, {'l', CanTellRoots}, {'k', CanTask},
 }
 
 // CapabilitiesOf reads a ClientCapabilities object as a client of version v means it: what the version does not know is not there.
@@ -57,6 +58,9 @@ func CapabilitiesOf(o jsonrpc.Raw, v Version) (c Capabilities) {
 		if !v.Stateless() && has("roots", "listChanged") {
 			c |= CanTellRoots
 		}
+	}
+	if v.Stateless() && has("extensions", TaskExtension) {
+		c |= CanTask
 	}
 	return c
 }
@@ -92,6 +96,9 @@ func (c Capabilities) Object(v Version) jsonrpc.Raw {
 		if c&CanElicit != 0 || v >= V20251125 {
 			o.Raw("elicitation", inner.Done())
 		}
+	}
+	if c&CanTask != 0 && v.Stateless() {
+		o.Raw("extensions", new(jsonrpc.Object).Raw(TaskExtension, empty).Done())
 	}
 	return o.Done()
 }

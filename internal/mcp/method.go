@@ -19,14 +19,17 @@ const (
 	Resource           // resources/read
 	Template           // a family of resources: what completion may be asked for
 	Subscription       // subscriptions/listen: each of its URIs is judged as a resource
+	Task               // tasks/get and the like: judged as the tool whose call the task is
 )
 
 func (t Topic) String() string {
-	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource", "template", "subscription"}[t]
+	return [...]string{"unknown", "lifecycle", "list", "tool", "prompt", "resource", "template", "subscription", "task"}[t]
 }
 
 // Crosses reports whether a request of this topic goes on to an upstream.
-func (t Topic) Crosses() bool { return t == Tool || t == Prompt || t == Resource || t == Template }
+func (t Topic) Crosses() bool {
+	return t == Tool || t == Prompt || t == Resource || t == Template || t == Task
+}
 
 // The methods and notifications that navra handles, by the names the specification gives them.
 const (
@@ -88,19 +91,32 @@ var methods = map[string]method{
 	Complete:      {Prompt, true, true, ""},
 	Listen:        {Subscription, false, true, ""},
 	SetLevel:      {Lifecycle, true, false, ""},
+	TasksGet:      {Task, true, true, "taskId"},
+	TasksResult:   {Task, true, false, "taskId"},
+	TasksCancel:   {Task, true, true, "taskId"},
+	TasksUpdate:   {Task, false, true, "taskId"},
+	TasksList:     {List, true, false, ""},
+}
+
+// in reports whether v has the method of that name.
+func (d method) in(name string, v Version) bool {
+	if v.Stateless() {
+		return d.current
+	}
+	return d.stateful && (!IsTask(name) || v >= V20251125)
 }
 
 // A Subject is what a request is about.
 type Subject struct {
 	Topic Topic
-	Name  string // public tool or prompt name, or URI; "" for the other topics
+	Name  string // public tool or prompt name, URI, or id of a task; "" for the other topics
 }
 
 // SubjectOf returns what a client's request is about under version v. The error is what the client is to be answered:
 // -32601 for a method that does not exist in v or is not there, -32602 for params that do not fit it.
 func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 	d, ok := methods[m.Method]
-	if !ok || (v.Stateless() && !d.current) || (!v.Stateless() && !d.stateful) {
+	if !ok || !d.in(m.Method, v) {
 		return Subject{}, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 	}
 	switch {
@@ -133,7 +149,7 @@ func SubjectOf(m jsonrpc.Message, v Version) (Subject, *jsonrpc.Error) {
 // MirroredName returns the params member that the Mcp-Name header of a method mirrors, and whether there is one.
 func MirroredName(m jsonrpc.Message) (string, bool) {
 	d := methods[m.Method]
-	if d.key == "" || !d.current {
+	if d.key == "" || !d.current { // what is not there needs no headers
 		return "", false
 	}
 	raw, _ := m.Params.Get(d.key)
@@ -144,7 +160,7 @@ func MirroredName(m jsonrpc.Message) (string, bool) {
 // Methods returns the names of the request methods that exist in v, sorted.
 func Methods(v Version) (names []string) {
 	for name, d := range methods {
-		if v.Stateless() && d.current || !v.Stateless() && d.stateful {
+		if d.in(name, v) {
 			names = append(names, name)
 		}
 	}

@@ -40,7 +40,8 @@ func TestCheck(t *testing.T) {
 		{`{"anyOf":[{"type":"string"},{"type":"null"}]}`, `1`, "it fits none, or more than one, of the forms that are allowed"},
 		{`true`, `1`, ""},
 		{`false`, `1`, "it must not be there"},
-		{`{}`, `{"n":1e999999999}`, "a number is out of range"},
+		{`{}`, `{"n":1e999999999}`, ""},
+		{`{"properties":{"n":{"type":"integer","maximum":5}}}`, `{"n":1e999999999}`, "/n: it breaks the rule maximum"},
 		{`{"multipleOf":3}`, `1e308`, ""},
 	} {
 		s, err := schema.Compile(parse(t, tt.schema))

@@ -12,7 +12,7 @@ import (
 // maxDigits bounds a number's digits: the library computes with numbers of any size.
 const maxDigits = 400
 
-// valueOf is a JSON value as the library takes it.
+// valueOf is a JSON value as the library takes it. A number that it cannot compute with is huge to it.
 func valueOf(raw jsonrpc.Raw) (any, error) {
 	switch {
 	case len(raw) == 0:
@@ -47,23 +47,17 @@ func valueOf(raw jsonrpc.Raw) (any, error) {
 	case "true", "false":
 		return string(raw) == "true", nil
 	}
-	return number(string(raw))
+	return number(string(raw)), nil
 }
 
 // number keeps the digits of integers, and makes a float of what has a fraction or an exponent.
-func number(s string) (any, error) {
+func number(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return n, nil
+		return n
 	}
-	if len(s) > maxDigits {
-		return nil, &Fault{Why: "a number has too many digits"}
+	if !strings.ContainsAny(s, ".eE") && len(s) <= maxDigits {
+		return json.Number(s)
 	}
-	if !strings.ContainsAny(s, ".eE") {
-		return json.Number(s), nil
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsInf(f, 0) {
-		return nil, &Fault{Why: "a number is out of range"}
-	}
-	return f, nil
+	f, _ := strconv.ParseFloat(s, 64)
+	return math.Copysign(min(math.Abs(f), math.MaxFloat64), f)
 }

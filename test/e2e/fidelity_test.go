@@ -64,9 +64,23 @@ func (m maker) object(depth int, given ...string) string {
 // vendor is a _meta with a key of somebody's.
 func (m maker) vendor() string { return `"_meta":{"vendor.example/k":` + m.value(3) + `}` }
 
+// notes are members of a schema that may hold anything.
+func (m maker) notes(depth int) []string {
+	return []string{`"x-acme":` + m.value(depth), `"X-Acme":` + m.value(depth), `"default":` + m.value(depth), `"examples":[` + m.value(depth) + `]`, `"ключ":` + m.value(depth), `"":` + m.value(depth)}
+}
+
+// schema makes a valid schema that takes everything, of members in any order.
+func (m maker) schema(depth int, given ...string) string {
+	parts := append(m.notes(depth), given...)
+	m.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
 func (m maker) tool(name string) string {
-	schema := m.object(4, `"type":"object"`, `"$defs":`+m.object(3), `"oneOf":[`+m.object(3)+`]`, `"properties":{"a":`+m.object(2)+`}`)
-	return m.object(3, `"name":"`+name+`"`, `"inputSchema":`+schema, `"outputSchema":`+m.object(2, `"type":"object"`), m.vendor(), `"title":"t"`, `"annotations":`+m.object(1), `"icons":[]`)
+	inner := func() string { return m.schema(2) }
+	schema := m.schema(3, `"type":"object"`, `"$defs":{"s":`+inner()+`,"__proto__":`+inner()+`,"r":`+m.schema(1, `"$ref":"#/$defs/s"`)+`}`, `"oneOf":[`+inner()+`,`+m.schema(1, `"not":{}`)+`]`,
+		`"properties":{"a":`+inner()+`,"10":`+inner()+`,"9":true}`, `"if":`+inner(), `"then":`+inner(), `"patternProperties":{"^z":`+inner()+`}`, `"$comment":"c"`, `"$anchor":"here"`, `"prefixItems":[`+inner()+`]`)
+	return m.object(3, `"name":"`+name+`"`, `"inputSchema":`+schema, `"outputSchema":`+m.schema(2, `"type":"object"`), m.vendor(), `"title":"t"`, `"annotations":`+m.object(1), `"icons":[]`)
 }
 
 func (m maker) result() string {

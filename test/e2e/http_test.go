@@ -222,7 +222,7 @@ func (w *web) raw(method string, params map[string]any, more map[string]string) 
 		p["_meta"], params = meta, p
 		head.Set("MCP-Protocol-Version", "2026-07-28")
 		head.Set("Mcp-Method", method)
-		for _, k := range []string{"name", "uri"} {
+		for _, k := range []string{"name", "uri", "taskId"} {
 			if s, ok := params[k].(string); ok {
 				head.Set("Mcp-Name", s)
 			}

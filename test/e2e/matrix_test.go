@@ -93,6 +93,16 @@ var matrix = []row{
 	{"end of a subscription to a forbidden resource", mcp.Unsubscribe, params(map[string]any{"uri": "note://b"}), "name", "", false},
 	{"listen of which nothing is granted", mcp.Listen, params(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"note://b", "note://no-such"}}}), "allow", "", false},
 	{"forbidden resource", mcp.ResourcesRead, func(dir string) map[string]any { return map[string]any{"uri": "file://" + dir + "/b.txt"} }, "name", "the code of a missing resource", false},
+	{"call that may become a task", mcp.ToolsCall, taskOf(map[string]any{"name": "JOBS__slow_compute", "arguments": map[string]any{"seconds": 600}, "task": map[string]any{}}), "allow", taskForms, false},
+	{"task", mcp.TasksGet, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"unknown task", mcp.TasksGet, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
+	{"tasks", mcp.TasksList, taskOf(map[string]any{}), "allow", taskForms, false},
+	{"task that is answered", mcp.TasksUpdate, taskOf(map[string]any{"taskId": "TASK", "inputResponses": map[string]any{}}), "allow", taskForms, false},
+	{"unknown task that is answered", mcp.TasksUpdate, taskOf(map[string]any{"taskId": "x", "inputResponses": map[string]any{}}), "message", "", false},
+	{"cancel of a task", mcp.TasksCancel, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"cancel of an unknown task", mcp.TasksCancel, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
+	{"result of a cancelled task", mcp.TasksResult, taskOf(map[string]any{"taskId": "TASK"}), "allow", taskForms, false},
+	{"result of an unknown task", mcp.TasksResult, taskOf(map[string]any{"taskId": "x"}), "message", "", false},
 	{"call while paused", mcp.ToolsCall, callOf("odd__echo", map[string]any{"text": "hello"}), "pause", subscribed, false}, // from here on
 	{"call of an unknown tool while paused", mcp.ToolsCall, callOf("odd__no_such", map[string]any{}), "message", "", false},
 	{"call of a forbidden tool while paused", mcp.ToolsCall, callOf("files__edit_file", map[string]any{"path": "plan.txt"}), "name", subscribed, false},
@@ -102,6 +112,31 @@ var matrix = []row{
 	{"tools while paused", mcp.ToolsList, params(map[string]any{}), "allow", newerDefinitions, false},
 	{"ping while paused", mcp.Ping, params(map[string]any{}), "allow", "", false},
 }
+
+const taskForms = "tasks are the protocol's in 2025-11-25, an extension's in 2026-07-28, with upstreams of that era"
+
+// taskOf is params of a client that knows tasks. JOBS is the upstream that has them in the client's form, TASK the last task that was made.
+func taskOf(m map[string]any) func(string) map[string]any {
+	m["_meta"] = declares
+	return params(m)
+}
+
+// inTasks fills JOBS and TASK in.
+func inTasks(p map[string]any, v mcp.Version, task string) map[string]any {
+	p = maps.Clone(p)
+	if name, ok := p["name"].(string); ok {
+		p["name"] = strings.Replace(name, "JOBS", map[bool]string{false: "jobs", true: "later"}[v.Stateless()], 1)
+	}
+	if p["taskId"] == "TASK" {
+		p["taskId"] = task
+	}
+	return p
+}
+
+var (
+	taskIDs   = regexp.MustCompile(`"taskId":"([^"]{20,})"`)
+	taskTimes = regexp.MustCompile(`"(createdAt|lastUpdatedAt)":"[^"]*"`)
+)
 
 // A cellPeer is a conversation over one transport in one version.
 type cellPeer struct {
@@ -249,6 +284,8 @@ upstreams:
   mail: {command: [%[1]q, mail], tools: {send_mail: {class: egress}}}
   odd: {command: [%[1]q, odd], tools: {echo: {class: read}, work: {class: read}, typed: {class: read}}}
   notes: {command: [%[1]q, odd, -watch]}
+  jobs: {command: [%[1]q, odd, -tasks], tools: {slow_compute: {class: read}}}
+  later: {command: [%[1]q, odd, -tasks, -era, stateless], tools: {slow_compute: {class: read}}}
   mute: {command: [%[1]q, odd, -never], timeouts: {call: 200ms}, tools: {echo: {class: read}}}
 principals: {local: {roles: [tester]}}
 roles:
@@ -260,6 +297,7 @@ roles:
 	p := peers[transport](s, config, v)
 	out := map[string]shown{}
 	ids := map[string]string{} // row by request id, as recorded
+	task := "none"
 	for i, r := range matrix {
 		id := fmt.Sprint(200 + i)
 		if r.name == "call while paused" {
@@ -274,8 +312,12 @@ roles:
 			id = "1"
 			out[r.name] = shown{answer: normal(p.open())}
 		default:
-			m, before := p.send(id, r.method, r.params(dir))
+			m, before := p.send(id, r.method, inTasks(r.params(dir), v, task))
 			text := normal(m)
+			if made := taskIDs.FindStringSubmatch(text); made != nil {
+				task = made[1]
+			}
+			text = taskTimes.ReplaceAllString(strings.ReplaceAll(text, task, "TASK"), `"$1":"TIME"`)
 			for _, b := range before {
 				if strings.HasSuffix(b.Method, "/list_changed") { // pushed when an upstream has started; over HTTP on a stream of its own
 					continue

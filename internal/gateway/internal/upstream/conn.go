@@ -244,6 +244,8 @@ func (c *conn) hear(ctx context.Context, m jsonrpc.Message) {
 	switch f := c.pool.by.Unsolicited(c.lane, m, c.serial); {
 	case c.forSession(m) && c.pool.unasked(c.lane, f):
 		return
+	case m.Kind() == jsonrpc.Notification && m.Method == mcp.Progress:
+		return // of a call that has ended
 	case m.Kind() == jsonrpc.Request:
 		select {
 		case c.asked <- f: // full: nothing is read before an answer was written
@@ -275,7 +277,7 @@ func (c *conn) forSession(m jsonrpc.Message) bool {
 	if m.Kind() == jsonrpc.Request {
 		return mcp.QuestionOf(m.Method) != mcp.NoQuestion && !c.pool.by.Answers(c.lane, m.Method)
 	}
-	return m.Method == mcp.Logging || m.Method == mcp.Elicited
+	return m.Method == mcp.Logging || m.Method == mcp.Elicited || m.Method == mcp.TaskStatus || m.Method == mcp.Progress && c.pool.by.Follows(c.lane, m)
 }
 
 // withdrawn returns the id of a request that an upstream cancels.

@@ -383,6 +383,8 @@ func (x *exchanging) take(ctx context.Context, b []byte) (f chokepoint.FromUpstr
 		token, _ := m.Params.Get("progressToken")
 		if id, ok := jsonrpc.IDOf(token); ok && id == x.id {
 			x.give(x.m.Progress(m))
+		} else {
+			x.w.conn.hear(ctx, m)
 		}
 		return f, false
 	}

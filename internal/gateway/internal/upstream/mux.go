@@ -163,9 +163,9 @@ func (w *mux) take(line []byte, size int64) {
 				case c.progress <- c.m.Progress(m):
 				default:
 				}
+				return
 			}
 		}
-		return
 	}
 	if !w.forCall(m) {
 		w.conn.hear(w.conn.pool.ctx, m)
@@ -178,7 +178,7 @@ func (w *mux) forCall(m jsonrpc.Message) bool {
 	if w.conn.version().Stateless() && asks || !asks && (m.Kind() != jsonrpc.Notification || m.Method != mcp.Logging) {
 		return false
 	}
-	c := w.sole()
+	c := w.concerned(m)
 	switch {
 	case c == nil:
 		return false
@@ -195,6 +195,23 @@ func (w *mux) forCall(m jsonrpc.Message) bool {
 	default: // too many at once
 		return false
 	}
+}
+
+// concerned returns the call that what an upstream sends belongs to: that which waits for the task that it names, else the only one.
+func (w *mux) concerned(m jsonrpc.Message) *call {
+	raw, named := m.Params.Get("_meta", mcp.RelatedTask, "taskId")
+	id, _ := raw.Text()
+	if !named || w.conn.lane.Principal() == catalogue.Everyone {
+		return w.sole()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pending {
+		if c.m.Concerns(id) {
+			return c
+		}
+	}
+	return nil
 }
 
 // sole returns the only call of a client's that is under way; nil if there is none or more than one, or if it cannot be told.

@@ -21,7 +21,11 @@ func (p *Pool) Send(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[choke
 			yield(m.Failed(chokepoint.NotSent, err))
 			return
 		}
-		ctx, wait := patient(ctx, p.specs[c.Lane.Upstream()])
+		spec := p.specs[c.Lane.Upstream()]
+		if c.Method == mcp.TasksResult { // it is answered when the task has ended
+			spec.Call = max(spec.Call, spec.CallMax)
+		}
+		ctx, wait := patient(ctx, spec)
 		defer wait.stop()
 		a := &attempt{pool: p, m: m, c: c, wait: wait, yield: yield}
 		if lost := a.run(ctx); !lost.IsZero() {
@@ -93,7 +97,7 @@ func (a *attempt) again(f chokepoint.FromUpstream) bool {
 		return false
 	}
 	switch a.c.Method {
-	case mcp.ResourcesRead, mcp.PromptsGet, mcp.Complete:
+	case mcp.ResourcesRead, mcp.PromptsGet, mcp.Complete, mcp.TasksGet, mcp.TasksResult:
 		return true
 	}
 	return f.NotSent() && !f.Is(errSession) // an upstream that refused it for its session has had it
