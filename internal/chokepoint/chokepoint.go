@@ -61,6 +61,7 @@ type Chokepoint struct {
 	baggage bool
 	toll    toll
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
+	states  used
 
 	mu    sync.Mutex
 	heard map[Lane]map[string]int64 // notifications that upstreams started, by method; guarded by mu

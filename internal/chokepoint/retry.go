@@ -38,7 +38,7 @@ type retry struct {
 	upstream jsonrpc.Raw // the upstream's own state
 	kinds    map[string]mcp.Question
 	sealed   bool // the state was made here, for this call of this principal
-	same     bool // nothing else is said with it either
+	same     bool // nothing else is said with it either, and it is used for the first time
 	again    bool // the call is made anew: it has not run
 }
 
@@ -210,7 +210,7 @@ func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, ro
 	}
 	meta, _ := s.Get("meta")
 	digest, _ := meta.Text()
-	r.sealed, r.same = true, digest == metaDigest(params)
+	r.sealed, r.same = true, digest == metaDigest(params) && p.states.first(text)
 	r.upstream, _ = s.Get("state")
 	parked, _ := s.Get("parked")
 	r.parked, _ = parked.Text()

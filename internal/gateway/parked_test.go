@@ -136,7 +136,7 @@ func TestParkedCallDoesNotOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// What goes with a retry beside the call itself is no part of what was judged.
+// What goes with a retry beside the call itself is no part of what was judged; neither is the same call once more.
 func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 	s := newScript(true, func(c *callOf) {
 		if strings.Contains(string(c.in.Params), "taint") {
@@ -158,6 +158,10 @@ func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 		got := text(h.request(mcp.ToolsCall, string(retry)))
 		if sent := len(s.calls()) > before; sent == more {
 			t.Errorf("with more said: %v; reached the upstream: %v; %s", more, sent, got)
+		}
+		before = len(s.calls())
+		if got = text(h.request(mcp.ToolsCall, string(retry))); len(s.calls()) > before {
+			t.Errorf("with more said: %v; it reached the upstream a second time: %s", more, got)
 		}
 	}
 }
