@@ -57,7 +57,7 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 			return nil
 		case <-r.out.wake:
 		}
-		if !g.isNewest(l) { // a message goes to one stream, the one that was opened last
+		if !g.isNewest(l) || !isRead(push) { // a message goes to one stream, the one that was opened last; what waits here takes no room, however long
 			r.out.ring()
 			pause(ctx)
 			continue
@@ -66,6 +66,12 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 			return err
 		}
 	}
+}
+
+// isRead reports whether the client reads what is sent now: one over HTTP that lost its stream may come back, or open another.
+func isRead(push mcp.Sink) bool {
+	p, ok := push.(interface{ Read() bool })
+	return !ok || p.Read()
 }
 
 // push tells a session what there is to tell. A connection that has not agreed on a stateful version is told nothing.

@@ -45,7 +45,11 @@ type reply struct {
 	asks     bool
 	streams  bool // an event stream may be begun before the answer
 	answered atomic.Bool
+	unread   atomic.Bool // nobody reads the stream now; its client may come back
 }
+
+// Read reports whether somebody reads what is sent now.
+func (p *reply) Read() bool { return !p.unread.Load() }
 
 // Open hands out a session's id; it is lost where an event stream has begun.
 func (p *reply) Open(session string) { _ = p.hand(item{session: session}) }
