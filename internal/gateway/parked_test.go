@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"navra/internal/blackbox"
+	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
@@ -145,8 +146,12 @@ func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 		}
 		asking(c)
 	})
-	for _, more := range []bool{false, true} {
-		d := newDesk(t, s.url(t, "http"), setting{strict: true, dirty: true})
+	for i, more := range []bool{false, true, false} {
+		set := setting{strict: true, dirty: true}
+		if i == 2 { // somebody watches spans: navra's own is another in each message
+			set.spans = func(chokepoint.Span) {}
+		}
+		d := newDesk(t, s.url(t, "http"), set)
 		h := d.host(client{stateless: true, http: true, on: answering}, false)
 		params, asks := parkedOn(t, h, "form")
 		h.request(mcp.ToolsCall, `{"name":"dirty__ask","arguments":{"taint":true}}`)
