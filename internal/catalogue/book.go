@@ -61,16 +61,16 @@ const Everyone = "*"
 type Book struct {
 	upstreams []*Upstream // in the operator's order
 	maxName   int
+	schemas   shelf
 
 	mu       sync.Mutex
 	listings map[string]map[string]Listing // by principal and upstream; guarded by mu
 	pages    map[string]*Snapshot          // made from them; guarded by mu
-	schemas  map[string]compiled           // by their text; guarded by mu
 }
 
 // NewBook returns a book of the operator's upstreams. maxName bounds a public name with its prefix; 0 means DefaultMaxName.
 func NewBook(upstreams []*Upstream, maxName int) *Book {
-	return &Book{upstreams: upstreams, maxName: cmp.Or(maxName, DefaultMaxName), listings: map[string]map[string]Listing{}, pages: map[string]*Snapshot{}, schemas: map[string]compiled{}}
+	return &Book{upstreams: upstreams, maxName: cmp.Or(maxName, DefaultMaxName), listings: map[string]map[string]Listing{}, pages: map[string]*Snapshot{}, schemas: shelf{kept: map[string]compiled{}}}
 }
 
 // Upstreams returns the operator's upstreams, in order.
@@ -112,6 +112,7 @@ func (b *Book) page(principal string) *Snapshot {
 // Install puts a listing in the place of what the principal's upstream listed before, and returns what
 // differs now, as it was and as it is.
 func (b *Book) Install(principal, upstream string, l Listing) Changes {
+	l.warm(b.schemas.compile)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.page(principal)
@@ -155,7 +156,7 @@ func (b *Book) build(listings map[string]Listing) *Snapshot {
 		if !ok {
 			continue
 		}
-		items, left := l.items(u, b.maxName, b.compile)
+		items, left := l.items(u, b.maxName, b.schemas.compile)
 		s.Left = append(s.Left, left...)
 		for _, it := range items {
 			it.rank = rank

@@ -174,3 +174,27 @@ func TestTemplatesBelongToTheFirst(t *testing.T) {
 		t.Errorf("class %v, want egress: one of the templates that match names a host", it.Class)
 	}
 }
+
+// Tools whose schemas take much memory when they are compiled are left out when there is no room for more, and only they.
+func TestSchemasHaveRoom(t *testing.T) {
+	l := tools("first")
+	for i := range 300 {
+		text := fmt.Sprintf(`{"type":"object","allOf":[{"pattern":"(a?){750}%d"},{"pattern":"(b?){750}%d"},{"pattern":"(c?){750}%d"},{"pattern":"(d?){750}%d"},{"pattern":"(e?){750}%d"}]}`, i, i, i, i, i)
+		l.Tools = append(l.Tools, new(jsonrpc.Object).Text("name", fmt.Sprintf("big%03d", i)).Raw("inputSchema", jsonrpc.Raw(text)).Done())
+	}
+	b := NewBook([]*Upstream{{Name: "files"}, {Name: "notes"}}, 0)
+	b.Install("ann", "notes", tools("write"))
+	b.Install("ann", "files", l)
+	s := b.For("ann")
+	for _, name := range []string{"files__first", "notes__write"} {
+		if _, ok := s.Find(mcp.Tool, name); !ok {
+			t.Errorf("%s is not offered", name)
+		}
+	}
+	if n := len(s.Items(mcp.Tool)); n < 100 || n > 290 || len(s.Left) != 303-1-n {
+		t.Errorf("%d tools are offered, %d left out", n, len(s.Left))
+	}
+	if len(s.Left) > 0 && s.Left[0].Why != "its inputSchema: those of the tools before it take more than 256 MiB" {
+		t.Errorf("left out because: %s", s.Left[0].Why)
+	}
+}

@@ -71,6 +71,7 @@ type Left struct {
 // items turns l into items of u. Definitions that hosts could not use are left out singly: hosts else drop all of that
 // server's tools.
 func (l Listing) items(u *Upstream, maxName int, compile compiler) (items []Item, left []Left) {
+	compile = compile.within(maxSchemaBytes)
 	for _, kind := range []struct {
 		topic mcp.Topic
 		key   string

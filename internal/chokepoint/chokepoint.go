@@ -66,6 +66,7 @@ type Chokepoint struct {
 	toll    toll
 	tasks   taskTable
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
+	states  used
 
 	refresh sync.Mutex    // held while controls are read
 	changed chan struct{} // closed when they are others; guarded by mu

@@ -38,7 +38,7 @@ type retry struct {
 	upstream jsonrpc.Raw // the upstream's own state
 	kinds    map[string]mcp.Question
 	sealed   bool // the state was made here, for this call of this principal
-	same     bool // nothing else is said with it either
+	same     bool // nothing else is said with it either, and it is used for the first time
 	again    bool // the call is made anew: it has not run
 }
 
@@ -150,7 +150,7 @@ func (p *Chokepoint) sealState(c *clearance, r retry) string {
 	for key, kind := range r.kinds {
 		kinds.Text(key, kind.String())
 	}
-	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Text("meta", metaDigest(c.sent)).Int("until", p.now().Add(stateLife).Unix())
+	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Text("meta", metaDigest(c.from, c.sent)).Int("until", p.now().Add(stateLife).Unix())
 	o.Raw("asked", kinds.Done()).Raw("state", r.upstream).Int("rounds", int64(c.rounds+1))
 	if r.parked != "" {
 		o.Text("parked", r.parked)
@@ -168,9 +168,11 @@ func callDigest(method string, it catalogue.Item, params jsonrpc.Raw) string {
 }
 
 // metaDigest tells what goes with a call besides: a client may say other things there each time, and then the call is judged as a new one.
-func metaDigest(params jsonrpc.Raw) string {
+// Navra's own span is another each time; the client's trace is what it says.
+func metaDigest(from Peer, params jsonrpc.Raw) string {
 	meta, _ := params.Get("_meta")
-	sum := sha256.Sum256(meta)
+	trace, _ := mcp.TraceOf(from.In)
+	sum := sha256.Sum256(append(trace.ID[:], orEmpty(meta).Without(mcp.TraceParent)...))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -210,7 +212,7 @@ func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, ro
 	}
 	meta, _ := s.Get("meta")
 	digest, _ := meta.Text()
-	r.sealed, r.same = true, digest == metaDigest(params)
+	r.sealed, r.same = true, digest == metaDigest(from, params) && p.states.first(text)
 	r.upstream, _ = s.Get("state")
 	parked, _ := s.Get("parked")
 	r.parked, _ = parked.Text()

@@ -40,6 +40,7 @@ type setting struct {
 	strict   bool       // flows and secrets in what a client sends are denied
 	db       *sqlite.DB // of an earlier desk, with its seal
 	seal     *seal.Sealer
+	spans    func(chokepoint.Span)
 	dirty    bool // the same upstream is there a second time, as dirty, with a label of secret
 }
 
@@ -93,7 +94,7 @@ func newDesk(t *testing.T, at string, o setting) *desk {
 		ups = append(ups, &catalogue.Upstream{Name: "dirty", Classes: map[string]ifc.Class{"ask": ifc.Read}, Label: ifc.Level{Integrity: ifc.Untrusted, Confidentiality: ifc.Secret}, Folder: t.TempDir(), Kept: "dirty"})
 	}
 	book := catalogue.NewBook(ups, 0)
-	cp := chokepoint.New(chokepoint.Options{Policy: pol, Filter: f, Store: d.db, Catalogue: book, Vault: d.seal, Logger: log, Version: "test"})
+	cp := chokepoint.New(chokepoint.Options{Policy: pol, Filter: f, Store: d.db, Catalogue: book, Vault: d.seal, Logger: log, Version: "test", Spans: o.spans})
 	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 			return nil
 		case <-r.out.wake:
 		}
-		if !g.isNewest(l) { // a message goes to one stream, the one that was opened last
+		if !g.isNewest(l) { // a message goes to one stream, the one that was opened last; what waits here takes no room, however long
 			r.out.ring()
 			rest(ctx)
 			continue

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"navra/internal/blackbox"
+	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
@@ -136,7 +137,7 @@ func TestParkedCallDoesNotOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// What goes with a retry beside the call itself is no part of what was judged.
+// What goes with a retry beside the call itself is no part of what was judged; neither is the same call once more.
 func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 	s := newScript(true, func(c *callOf) {
 		if strings.Contains(string(c.in.Params), "taint") {
@@ -145,8 +146,12 @@ func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 		}
 		asking(c)
 	})
-	for _, more := range []bool{false, true} {
-		d := newDesk(t, s.url(t, "http"), setting{strict: true, dirty: true})
+	for i, more := range []bool{false, true, false} {
+		set := setting{strict: true, dirty: true}
+		if i == 2 { // somebody watches spans: navra's own is another in each message
+			set.spans = func(chokepoint.Span) {}
+		}
+		d := newDesk(t, s.url(t, "http"), set)
 		h := d.host(client{stateless: true, http: true, on: answering}, false)
 		params, asks := parkedOn(t, h, "form")
 		h.request(mcp.ToolsCall, `{"name":"dirty__ask","arguments":{"taint":true}}`)
@@ -158,6 +163,10 @@ func TestRetryThatSaysMoreIsJudgedAnew(t *testing.T) {
 		got := text(h.request(mcp.ToolsCall, string(retry)))
 		if sent := len(s.calls()) > before; sent == more {
 			t.Errorf("with more said: %v; reached the upstream: %v; %s", more, sent, got)
+		}
+		before = len(s.calls())
+		if got = text(h.request(mcp.ToolsCall, string(retry))); len(s.calls()) > before {
+			t.Errorf("with more said: %v; it reached the upstream a second time: %s", more, got)
 		}
 	}
 }

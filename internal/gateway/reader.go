@@ -101,6 +101,13 @@ func (rs *readers) leave(r *reader) {
 	rs.mu.Lock()
 	r.streams--
 	rs.wait(r)
+	rs.mu.Unlock()
+	rs.spare(r)
+}
+
+// spare forgets a session that follows nothing and has no stream: it has nothing to be told, and nobody would tell it to end for long.
+func (rs *readers) spare(r *reader) {
+	rs.mu.Lock()
 	var unfollow []func()
 	if r.streams == 0 && len(r.watches) == 0 {
 		unfollow = rs.shut(r)
@@ -178,10 +185,16 @@ var errClosed = errors.New("its session is over")
 
 // reserve notes that a reader is about to follow w, so that no news of it is lost; has reports that it does so already.
 func (rs *readers) reserve(r *reader, w chokepoint.Watch) (it *watching, has bool, err error) {
+	unfollow := func() {}
+	defer func() { unfollow() }()
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if it := r.watches[w.URI()]; it != nil && it.watch == w {
+	switch it := r.watches[w.URI()]; {
+	case it == nil:
+	case it.watch == w:
 		return it, true, nil
+	default: // the resource is another upstream's now
+		unfollow = rs.drop(r, it)
 	}
 	who := r.from.Who.Name()
 	switch {

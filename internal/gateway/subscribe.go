@@ -25,10 +25,13 @@ func (g *Gateway) subscribe(ctx context.Context, m chokepoint.ToUpstream, from c
 	if from.In.Msg.Method == mcp.Unsubscribe {
 		if r := g.readers.find(place(from)); r != nil {
 			g.readers.forget(r, w.URI())
+			g.readers.spare(r)
 		}
 		return m.Answer(done, 0)
 	}
-	if err := g.follow(ctx, g.readers.session(from, 0), w); err != nil {
+	r := g.readers.session(from, 0)
+	if err := g.follow(ctx, r, w); err != nil {
+		g.readers.spare(r)
 		return m.Failed(chokepoint.NotSent, err)
 	}
 	return m.Answer(done, 0)

@@ -5,7 +5,6 @@ package schema
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -17,8 +16,11 @@ import (
 // Bounds on a schema and on a check.
 const (
 	maxSchema = 256 << 10 // bytes
-	maxSteps  = 200_000   // places of a value that are held against a place of the schema; a long text counts as several
+	maxPlaces = 2_000     // of the schema: the library compiles n of them in n² steps
+	maxSteps  = 100_000   // places of a value that are held against a place of the schema; a long text counts as several
 	stepBytes = 256       // of text that count as one step
+
+	placeBytes, programBytes = 1 << 10, 64 // of memory, about: for a place of a schema, for an instruction of an expression
 )
 
 // ErrCostly reports a check that was given up: the schema is made so that it would take too long.
@@ -29,7 +31,11 @@ type Schema struct {
 	mu       sync.Mutex
 	compiled *jsonschema.Schema
 	left     int // steps of the check under way; guarded by mu
+	size     int
 }
+
+// Size is about how many bytes of memory the schema takes.
+func (s *Schema) Size() int { return s.size }
 
 // A Fault says what is wrong with a value, without quoting it.
 type Fault struct {
@@ -57,11 +63,14 @@ func Compile(raw jsonrpc.Raw) (*Schema, error) {
 	s := &Schema{left: maxSteps}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(nowhere{})
-	c.UseRegexpEngine(expression)
 	c.DefaultDraft(jsonschema.Draft2020)
-	c.RegisterFormat(&jsonschema.Format{Name: step, Validate: s.step})
 	c.AssertFormat()
-	instrument(doc)
+	m := newMeter(c, s, doc)
+	c.UseRegexpEngine(m.expression)
+	if err := m.instrument(doc); err != nil {
+		return nil, err
+	}
+	s.size = len(raw) + m.places*placeBytes + (maxPrograms-m.room)*programBytes
 	const name = "https://schema.invalid/it" // what is relative is relative to nothing
 	if err := c.AddResource(name, doc); err != nil {
 		return nil, errors.New("it is no schema")
@@ -96,13 +105,9 @@ func (s *Schema) Check(raw jsonrpc.Raw) (err error) {
 	return nil
 }
 
-// step counts one place of a value. It is called as the check of a format, which each place of the schema has been given.
-func (s *Schema) step(v any) error {
-	s.left--
-	if text, ok := v.(string); ok {
-		s.left -= len(text) / stepBytes
-	}
-	if s.left < 0 {
+// step takes the toll of one place for a value. It is called as the check of a format, which each place of the schema has been given.
+func (s *Schema) step(t toll, v any) error {
+	if s.left -= t.of(v, s.left); s.left < 0 {
 		panic(ErrCostly)
 	}
 	return nil
@@ -120,14 +125,6 @@ type always string
 
 func (a always) String() string        { return string(a) }
 func (always) MatchString(string) bool { return true }
-
-func expression(s string) (jsonschema.Regexp, error) {
-	re, err := regexp.Compile(s)
-	if err != nil { // of ECMA-262, with what RE2 cannot do in linear time
-		return always(s), nil
-	}
-	return re, nil
-}
 
 // reason says why a schema does not compile. The library's texts quote it, and name files.
 func reason(err error) error {

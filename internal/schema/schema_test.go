@@ -43,6 +43,9 @@ func TestCheck(t *testing.T) {
 		{`{}`, `{"n":1e999999999}`, ""},
 		{`{"properties":{"n":{"type":"integer","maximum":5}}}`, `{"n":1e999999999}`, "/n: it breaks the rule maximum"},
 		{`{"multipleOf":3}`, `1e308`, ""},
+		{`{"allOf":[{"type":"integer"}],"enum":[1,2]}`, `3`, "it is none of the values that are allowed"},
+		{`{"properties":{"enum":{"const":{"a":1}},"b":{"$ref":"#/properties/enum"}}}`, `{"b":{"a":2}}`, "/b: it is not the value that is allowed"},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"p":{"type":"string"}},"$ref":"#/definitions/p","minLength":3}`, `"a"`, ""}, // nothing beside $ref counts
 	} {
 		s, err := schema.Compile(parse(t, tt.schema))
 		if err != nil {
@@ -103,11 +106,60 @@ func TestCostIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list []string
-	for i := range 100_000 {
+	for i := range 20_000 {
 		list = append(list, fmt.Sprint(i))
 	}
 	if err := s.Check(parse(t, "["+strings.Join(list, ",")+"]")); err != nil {
 		t.Errorf("a long list: %v", err)
+	}
+}
+
+// Neither do rules that look at much for one place of the value, places that are reached in odd ways, and long expressions.
+func TestRulesArePaidFor(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
+	numbers := "[" + strings.Repeat("3,", 30_000) + "3]"
+	long := "[" + strings.Repeat("1,", 30_000)
+	twice := func(ref string) string {
+		return `{"anyOf":[{"properties":{"a":{"$ref":"` + ref + `"}},"required":["z"]},{"properties":{"a":{"$ref":"` + ref + `"}},"required":["z"]}]}`
+	}
+	for _, tt := range []struct{ name, schema, value string }{
+		{"enum", `{"items":{"enum":[` + strings.Repeat("1,", 20_000) + `2]}}`, numbers},
+		{"const", `{"items":{"allOf":[` + strings.Repeat(`{"const":1},`, 500) + `{}]}}`, numbers},
+		{"unique items", `{"allOf":[` + strings.Repeat(`{"uniqueItems":true},`, 200) + `{}]}`, numbers},
+		{"few items that are alike", `{"uniqueItems":true}`, "[" + strings.Repeat(long+"1],", 9) + long + "2]]"},
+		{"types of forms", `{"items":{"anyOf":[` + strings.Repeat(`{"type":"string"},`, 1900) + `{"type":"null"}]}}`, numbers},
+		{"what all fits", `{"allOf":[` + strings.Repeat(`{"items":true},`, 200) + `{}]}`, numbers},
+		{"an expression on a text", `{"allOf":[` + strings.Repeat(`{"pattern":"(a?){600}b"},`, 20) + `{}]}`, `"` + strings.Repeat("a", 100_000) + `"`},
+		{"a rule nobody knows", `{"x":{"r":` + twice("#/x/r") + `},"$ref":"#/x/r"}`, deep},
+		{"a default", `{"default":` + twice("#/default") + `,"$ref":"#/default"}`, deep},
+		{"an id", `{"$defs":{"r":` + strings.Replace(twice("r"), "{", `{"$id":"r",`, 1) + `},"$ref":"r"}`, deep},
+		{"a chain in an old draft", `{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"r":{"$ref":"#/definitions/s","type":"x"},"s":{"$ref":"#/definitions/t"},"t":{}},"items":{"$ref":"#/definitions/r"}}`, numbers},
+	} {
+		s, err := schema.Compile(parse(t, tt.schema))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if err := s.Check(parse(t, tt.value)); !errors.Is(err, schema.ErrCostly) {
+			t.Errorf("%s: %v, want ErrCostly", tt.name, err)
+		}
+	}
+	for _, tt := range []struct{ schema, want string }{
+		{`{"const":` + twice("#/allOf/0/const") + `,"$ref":"#/allOf/0/%63onst"}`, "it refers to a place that is no schema"},
+		{`{"dependencies":{"a":["b"]},"$ref":"#/dependencies"}`, "it refers to a place that is no schema"},
+		{`{"$defs":{"r":{"$schema":"http://json-schema.org/draft-07/schema#","$id":"r"}}}`, "it is of several drafts"},
+		{`{"allOf":[` + strings.Repeat(`true,`, 2000) + `{}]}`, "it has more than 2000 places"},
+	} {
+		if _, err := schema.Compile(parse(t, tt.schema)); err == nil || err.Error() != tt.want {
+			t.Errorf("Compile(%.80s) = %v, want %s", tt.schema, err, tt.want)
+		}
+	}
+	s, err := schema.Compile(parse(t, `{"pattern":"`+strings.Repeat("(.?){1000}", 20)+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(parse(t, `"b"`)); err != nil || s.Size() > 1<<20 {
+		t.Errorf("an expression that would take millions of instructions: %v, %d bytes", err, s.Size())
 	}
 }
 

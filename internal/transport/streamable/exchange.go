@@ -164,7 +164,7 @@ func (x *exchange) context(tied bool) (context.Context, context.CancelFunc) {
 func (x *exchange) start(step string, tied bool, registered func(), run carry) *conversation {
 	c := &conversation{done: make(chan error, 1)}
 	c.ctx, c.end = x.context(tied)
-	c.out = &reply{items: make(chan item), over: make(chan struct{}), asks: x.asks(), streams: x.streams(), book: x.book}
+	c.out = &reply{items: make(chan item), over: make(chan struct{}), asks: x.asks(), streams: x.streams()}
 	in := x.in
 	in.Registered = registered
 	in.Resumable = func(v mcp.Version) { _ = c.out.hand(item{vouched: v}) }

@@ -25,7 +25,10 @@ func (x *exchange) hold(c *conversation, first *item) bool {
 	if s == nil {
 		return false
 	}
-	c.out.kept.Store(s)
+	s.out = c.out
+	if quit != nil {
+		x.book.inherit(s)
+	}
 	x.work.Go(func() { x.feed(c, s, first) })
 	x.follow(s, 0)
 	return true

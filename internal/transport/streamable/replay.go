@@ -52,6 +52,7 @@ type stream struct {
 	request jsonrpc.ID // that it answers, if any
 	primed  bool       // its client knows events without data
 	quit    func()     // of a GET: ends what feeds it
+	out     *reply     // that fills it
 	moved   *sync.Cond // on the book's mu: a reader has read, or has come or gone
 
 	// guarded by the book's mu
@@ -64,6 +65,9 @@ type stream struct {
 	gap     seq       // the newest event that was lost and was no mere notification
 	reader  *reader   // nil: nobody
 	since   time.Time // when the last reader left
+	read    seq       // what that one had written
+	lost    bool      // one has left, and none has come since
+	heir    *stream   // takes what still comes for this one
 }
 
 // An event is one message of a stream.
@@ -166,6 +170,9 @@ func (b *book) drop(s *stream) {
 func (b *book) put(s *stream, e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for s.heir != nil {
+		s = s.heir
+	}
 	s.last++
 	e.at = s.last
 	if b.room(s, len(e.text)+eventCost) {
@@ -260,15 +267,17 @@ func (b *book) attach(s *stream, at seq, cut func()) *reader {
 		old.cut()
 	}
 	s.reader = &reader{at: at, news: make(chan struct{}, 1), taken: make(chan struct{}), cut: cut}
+	s.lost = false
+	s.tell(false)
 	s.moved.Broadcast()
 	return s.reader
 }
 
-// attached reports whether a connection reads s.
-func (b *book) attached(s *stream) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return s.reader != nil
+// tell lets who fills the stream know whether nobody reads it.
+func (s *stream) tell(unread bool) {
+	if s.out != nil {
+		s.out.unread.Store(unread)
+	}
 }
 
 // detach ends a reader.
@@ -278,7 +287,8 @@ func (b *book) detach(s *stream, r *reader) {
 	if s.reader != r {
 		return
 	}
-	s.reader, s.since = nil, time.Now()
+	s.reader, s.since, s.read, s.lost = nil, time.Now(), r.at, true
+	s.tell(true)
 	s.moved.Broadcast()
 	switch {
 	case !s.kept:
@@ -287,6 +297,38 @@ func (b *book) detach(s *stream, r *reader) {
 		b.forget(s)
 	case s.quit != nil || s.done:
 		b.later(s)
+	}
+}
+
+// inherit moves to s, a GET's stream that has just begun, what waits on those of the same session that their clients lost: who opens a new stream
+// instead of going on with the old one would never hear of it. These are forgotten, so that nothing is told twice.
+func (b *book) inherit(s *stream) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var lost []*stream
+	for _, o := range b.streams {
+		if o != s && o.of == s.of && o.quit != nil && o.lost {
+			lost = append(lost, o)
+		}
+	}
+	slices.SortFunc(lost, func(a, b *stream) int { return a.since.Compare(b.since) })
+	for _, o := range lost {
+		events := o.events
+		b.forget(o)
+		o.heir = s
+		for _, e := range events {
+			if e.at <= o.read {
+				continue
+			}
+			s.last++
+			e.at = s.last
+			if size := len(e.text) + eventCost; b.room(s, size) {
+				b.count(s, 0, size)
+				s.events = append(s.events, e)
+			} else {
+				s.gap = e.at
+			}
+		}
 	}
 }
 

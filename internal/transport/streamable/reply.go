@@ -44,10 +44,12 @@ type reply struct {
 	over     chan struct{} // closed when nobody takes items any more
 	asks     bool
 	streams  bool // an event stream may be begun before the answer
-	book     *book
-	kept     atomic.Pointer[stream] // that outlives the connection; nil: none
 	answered atomic.Bool
+	unread   atomic.Bool // nobody reads the stream now; its client may come back
 }
+
+// Reading reports whether somebody reads what is sent now: where the stream outlives its connections, its client may be away.
+func (p *reply) Reading() bool { return !p.unread.Load() }
 
 // Open hands out a session's id; it is lost where an event stream has begun.
 func (p *reply) Open(session string) { _ = p.hand(item{session: session}) }
@@ -91,10 +93,4 @@ func (p *reply) hand(it item) error {
 	case <-p.over:
 		return errEnded
 	}
-}
-
-// Reading reports whether the client reads what is sent: where the stream outlives its connections, it may be away.
-func (p *reply) Reading() bool {
-	s := p.kept.Load()
-	return s == nil || p.book.attached(s)
 }

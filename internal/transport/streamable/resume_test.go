@@ -305,6 +305,46 @@ func TestGETStreamIsResumed(t *testing.T) {
 	})
 }
 
+// A client that opens a new stream, and does not go on with the one that it lost, hears what waits there, once. A stream that it has yet keeps its own.
+func TestNewGETStreamInherits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := keeper(mcp.V20251125)
+		ended := make(chan struct{}, 4)
+		f.listen = listenSteps(f, ended)
+		g := start(t, f)
+		lost := g.stream(t, request("GET", "", session, stateful))
+		lost.event()
+		go f.say(1, 1)
+		lost.notes(1, 1)
+		lost.conn.Close()
+		synctest.Wait()
+		f.say(2, 3)
+		synctest.Wait()
+		fresh := g.stream(t, request("GET", "", session, stateful))
+		fresh.event()
+		fresh.notes(2, 3)
+		synctest.Wait()
+		if len(ended) != 1 {
+			t.Error("the stream that was lost goes on")
+		}
+		other := g.stream(t, request("GET", "", session, stateful))
+		other.event()
+		synctest.Wait()
+		if len(ended) != 1 {
+			t.Error("a stream that its client reads was ended for another")
+		}
+		again := g.resume(t, lost.last) // there is no such stream any more: it is a new one, and has nothing to tell
+		again.event()
+		if parsePosition(again.last).stream == parsePosition(lost.last).stream {
+			t.Error("the stream has its old name")
+		}
+		g.stream(t, request("DELETE", "", session, stateful))
+		for _, l := range []*line{fresh, other, again} {
+			l.ends()
+		}
+	})
+}
+
 // TestRevokedCredentialEndsAKeptStream: nothing goes on for who may not come back.
 func TestRevokedCredentialEndsAKeptStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

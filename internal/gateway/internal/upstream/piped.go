@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"navra/internal/chokepoint"
@@ -29,6 +30,7 @@ type piped struct {
 	in     *os.File // the child's stdin
 	turn   chan struct{}
 	stderr *ring
+	ended  sync.Once
 }
 
 // spawn starts the child and what reads from it.
@@ -115,10 +117,12 @@ func readLine(r *bufio.Reader) (line []byte, size int64, err error) {
 	}
 }
 
-// giveUp ends the child at once.
+// giveUp ends the child at once. All who wait to write to it find that they cannot: it is told of once.
 func (w *piped) giveUp(why string) {
-	w.conn.pool.log.Warn("upstream is ended", "upstream", w.conn.spec.Name, "why", why)
-	w.proc.Kill()
+	w.ended.Do(func() {
+		w.conn.pool.log.Warn("upstream is ended", "upstream", w.conn.spec.Name, "why", why)
+		w.proc.Kill()
+	})
 }
 
 // stop ends the child's process group.
