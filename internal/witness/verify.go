@@ -24,7 +24,8 @@ type Evidence struct {
 type Finding struct {
 	blackbox.Report
 	Root        [32]byte
-	Checkpoints int  // that agree with the log
+	Checkpoints int // that agree with the log
+	tree        blackbox.Tree
 	Unclean     bool // the problem is a tail that was lost when the machine stopped without its disk being written, by all that can be told
 }
 
@@ -40,19 +41,18 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 	if known, f.Report, err = e.notes(ctx, log); err != nil || !f.OK() {
 		return f, err
 	}
-	var tree blackbox.Tree
 	var marked [32]byte
 	var broken error
 	agreed := 0
 	f.Report, err = blackbox.VerifyEach(log.Rows(ctx, 1), func(n blackbox.Seq, hash [32]byte) string {
-		if broken = tree.Append(hash); broken != nil {
+		if broken = f.tree.Append(hash); broken != nil {
 			return "the tree cannot be computed"
 		}
 		if e.Mark != nil && e.Mark.Size == n {
 			marked = hash
 		}
 		for _, want := range slices.Concat(known.kept[n], known.copied[n]) {
-			if root, err := tree.Root(); err != nil || root != want {
+			if root, err := f.tree.Root(); err != nil || root != want {
 				return fmt.Sprintf("the first %d entries are not those of the checkpoint that was signed for them: something among them was changed", n)
 			}
 			agreed++
@@ -63,13 +63,13 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 		return f, err
 	}
 	f.Checkpoints = agreed
-	if f.Root, err = tree.Root(); err != nil {
+	if f.Root, err = f.tree.Root(); err != nil {
 		return f, err
 	}
 	if err := f.strays(ctx, log); err != nil || !f.OK() {
 		return f, err
 	}
-	f.length(tree.Size(), marked, known, e.Mark)
+	f.length(f.tree.Size(), marked, known, e.Mark)
 	return f, nil
 }
 

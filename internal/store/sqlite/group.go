@@ -22,6 +22,7 @@ var groupStatements = [...]string{
 	commit:   "COMMIT",
 	rollback: "ROLLBACK",
 	head:     "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1",
+	hashAt:   "SELECT hash FROM entries WHERE seq = ?",
 	readOne:  scopeQuery,
 	insert:   "INSERT INTO entries (seq, body, hash, payloads) VALUES (?, ?, ?, ?)",
 	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
@@ -32,6 +33,7 @@ const (
 	commit
 	rollback
 	head
+	hashAt
 	readOne
 	insert
 	update
@@ -118,7 +120,11 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	at, err := g.hashOf(top, db.tail.At())
+	if err != nil {
+		return nil, err
+	}
+	group := store.Gather(top, db.tail.Hold(top, at, commits, db.now()), g.scope, func(blackbox.Entry) error { return nil }, db.now)
 	for _, w := range group.Entries {
 		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], encodePayloads(w.Payloads)); err != nil {
 			return nil, err
@@ -137,10 +143,11 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 		return nil, err
 	}
 	done = true
+	results := db.tail.Wrote(group)
 	if db.committed != nil && len(group.Entries) > 0 {
 		err = db.committed(group.Head)
 	}
-	return group.Results, err
+	return results, err
 }
 
 func (g *groupConn) exec(which int, args ...driver.Value) error {
@@ -183,6 +190,19 @@ func (g *groupConn) head() (r store.Receipt, err error) {
 		return r, fmt.Errorf("entry %d has no whole hash", seq)
 	}
 	return r, nil
+}
+
+// hashOf returns the hash of the entry of a number, zero where it is not there.
+func (g *groupConn) hashOf(top store.Receipt, n blackbox.Seq) ([32]byte, error) {
+	if n == 0 || n == top.Seq {
+		return top.Hash, nil
+	}
+	var to [1]driver.Value
+	if ok, err := g.row(hashAt, to[:], int64(n)); err != nil || !ok {
+		return [32]byte{}, err
+	}
+	hash, _ := to[0].([]byte)
+	return whole(hash), nil
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {

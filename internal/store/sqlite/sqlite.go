@@ -46,6 +46,7 @@ type DB struct {
 	onGroup *groupConn       // of who holds the connection that writes
 
 	committed func(store.Receipt) error // nil: nobody is told
+	tail      store.Tail                // of who holds the head lock
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu
@@ -103,6 +104,9 @@ func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 // OnCommit has f told of the newest entry after each group, before those whose commits it holds are; an error is theirs too. It is called
 // before the first commit.
 func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
+
+// Expect says what the log was last seen to have: see store.Tail.
+func (db *DB) Expect(known store.Receipt, found func(problem string)) { db.tail.Expect(known, found) }
 
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
 func prepareFile(path string, o Options) error {
