@@ -110,10 +110,12 @@ func (db *DB) Expect(known store.Receipt, found func(problem string)) { db.tail.
 
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
 func prepareFile(path string, o Options) error {
-	if o.ReadOnly {
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.Mode().IsRegular(): // to open a pipe may wait for ever
+		return fmt.Errorf("store %s: it is no file", path)
+	case o.ReadOnly && err != nil:
+		return fmt.Errorf("store: %w", err)
+	case o.ReadOnly:
 		return nil
 	}
 	there := filepath.Dir(path)
