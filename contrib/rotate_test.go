@@ -29,7 +29,7 @@ func TestChangedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 1 || i == 2 {
-			if _, err := (witness.Rotation{Log: db, Store: db, Old: old, Next: s, Known: keys, Use: func() error { return nil }}).Run(t.Context()); err != nil {
+			if _, err := (witness.Rotation{Log: db, Store: db, Old: old, Next: s, Held: witness.Evidence{Key: old.Key(), Also: keys}, Use: func() error { return nil }}).Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

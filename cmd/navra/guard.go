@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strconv"
@@ -51,10 +52,10 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		g.said = append(g.said, "the checkpoint key that the log was changed to is not here: "+keyName(newest))
 	}
 	path, tag := headsPath(p.keyPath()), headsTag(key)
-	problem, err := held(ctx, db, path, tag)
+	mark, problem, err := held(ctx, db, path, tag)
 	for try := 0; problem != "" && err == nil && try < 5; try++ { // another process may have begun the log just now, and writes the file after its entry
 		time.Sleep(20 * time.Millisecond)
-		problem, err = held(ctx, db, path, tag)
+		mark, problem, err = held(ctx, db, path, tag)
 	}
 	if err != nil {
 		return nil, err
@@ -66,6 +67,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		}
 		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
 		g.said = append(g.said, "the heads file disagreed: "+problem)
+		mark = heads.Mark{}
 	}
 	if g.heads, err = heads.Open(path, tag, p.Blackbox.Fsync); err != nil {
 		return nil, err
@@ -74,40 +76,43 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		g.heads.Lasting()
 	}
 	db.OnCommit(func(r store.Receipt) error { return g.heads.Note(r.Seq, r.Hash) })
+	db.Expect(store.Receipt{Seq: mark.Size, Hash: mark.Head}, func(problem string) {
+		log.Error("the blackbox was changed while navra ran; that is recorded", "problem", problem)
+	})
 	g.keeper = witness.Keep(witness.Options{
 		Log: db, Signer: signer, Renew: renew, Logger: log, To: p.Blackbox.CheckpointTo, Offer: offer, Keep: p.Blackbox.Keep, Tell: tell,
 	})
 	return g, nil
 }
 
-// held says how the database differs from what the heads file says.
-func held(ctx context.Context, db database, path string, tag func([]byte) [32]byte) (problem string, err error) {
+// held says how the database differs from what the heads file says, and what that is.
+func held(ctx context.Context, db database, path string, tag func([]byte) [32]byte) (m heads.Mark, problem string, err error) {
 	m, ok, err := heads.Read(path, tag)
 	if errors.Is(err, heads.ErrDamaged) {
-		return err.Error(), nil
+		return m, err.Error(), nil
 	}
 	if err != nil {
-		return "", err
+		return m, "", err
 	}
 	head, err := db.Head(ctx)
 	switch {
 	case err != nil:
-		return "", err
+		return m, "", err
 	case !ok && head.Seq > 0:
-		return fmt.Sprintf("there is none beside a log of %d entries", head.Seq), nil
+		return m, fmt.Sprintf("there is none beside a log of %d entries", head.Seq), nil
 	case !ok:
-		return "", nil
+		return m, "", nil
 	}
 	at := [32]byte{}
 	for leaf, err := range db.Leaves(ctx, m.Size) {
 		if err != nil {
-			return "", err
+			return m, "", err
 		}
 		at = leaf
 		break
 	}
 	problem, _ = m.Compare(head.Seq, at)
-	return problem, nil
+	return m, problem, nil
 }
 
 // lastCheckpoint is how long the last checkpoint may take: hosts kill a process some 100 ms after they asked it to end.
@@ -125,7 +130,7 @@ func (g *guard) close(ctx context.Context) error {
 
 // evidence is what lies beside the key: none where there is no key.
 func (o *storeFlags) evidence(keyPath string) (e witness.Evidence, signer blackbox.Signer, err error) {
-	if _, err := os.Stat(keyPath); err != nil {
+	if _, err := os.Stat(keyPath); errors.Is(err, fs.ErrNotExist) {
 		return e, signer, nil
 	}
 	key, err := seal.LoadOrCreate(keyPath)
@@ -162,6 +167,11 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 			if key != "" {
 				e.Key = key
 			}
+			if e.Key == "" {
+				if err := keyless(cmd.Context(), db, keyPath); err != nil {
+					return err
+				}
+			}
 			if e.Key != "" {
 				if e.Also, err = witness.Keys(cmd.Context(), db, db, e.Key); err != nil {
 					return err
@@ -177,7 +187,7 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 			if e.Key == "" && len(since) > 0 {
 				return usageError{errors.New("--since needs the log's verifier key: --key navra/…+…+…")}
 			}
-			return verify(cmd.Context(), s, db, e)
+			return verify(cmd.Context(), s, db, e, keyPath)
 		},
 	}
 	c.Flags().StringArrayVar(&since, "since", nil, "a checkpoint that was copied elsewhere")
@@ -185,7 +195,20 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 	return c
 }
 
-func verify(ctx context.Context, s std, log store.Log, e witness.Evidence) error {
+// keyless refuses to verify without a key what could be held against more with it: who takes the key away would else have taken that away too.
+func keyless(ctx context.Context, db database, keyPath string) error {
+	kept, err := db.Checkpoints(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(headsPath(keyPath))
+	if len(kept) == 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("the key %s is not there: the log cannot be held against its %d checkpoints and the heads file; give the verifier key that was noted down with --key, or for the chain alone use contrib/verify.py", keyPath, len(kept))
+}
+
+func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPath string) error {
 	log, err := watching(ctx, log, s.err)
 	if err != nil {
 		return err
@@ -203,6 +226,8 @@ func verify(ctx context.Context, s std, log store.Log, e witness.Evidence) error
 	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
 	if e.Mark != nil {
 		fmt.Fprintf(s.out, " and the heads file")
+	} else if _, err := os.Stat(headsPath(keyPath)); err == nil {
+		fmt.Fprintf(s.out, "; the heads file cannot be read without %s: a tail that was cut off would not be seen", keyPath)
 	} else {
 		fmt.Fprintf(s.out, "; there is no heads file: a tail that was cut off would not be seen")
 	}
@@ -237,11 +262,10 @@ func proveCmd(s std, o *storeFlags) *cobra.Command {
 			if e.Key == "" {
 				return fmt.Errorf("the key %s is not there: without it nothing can be signed", keyPath)
 			}
-			known, err := witness.Keys(cmd.Context(), db, db, e.Key)
-			if err != nil {
+			if e.Also, err = witness.Keys(cmd.Context(), db, db, e.Key); err != nil {
 				return err
 			}
-			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n), known...)
+			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n), e)
 			if err != nil {
 				return err
 			}

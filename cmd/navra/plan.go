@@ -126,6 +126,7 @@ type database interface {
 	store.Store
 	store.Log
 	OnCommit(func(store.Receipt) error)
+	Expect(store.Receipt, func(problem string))
 	Last(context.Context) (blackbox.Seq, error)
 	Verify(context.Context) (blackbox.Report, error)
 	Close() error

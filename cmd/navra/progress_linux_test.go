@@ -90,7 +90,7 @@ func TestProgressIsShownToAPerson(t *testing.T) {
 func TestNoProgressWithoutATerminal(t *testing.T) {
 	db := logOf(t, 3)
 	var out, err bytes.Buffer
-	if e := verify(context.Background(), std{out: &out, err: &err}, db, witness.Evidence{}); e != nil {
+	if e := verify(context.Background(), std{out: &out, err: &err}, db, witness.Evidence{}, ""); e != nil {
 		t.Fatal(e)
 	}
 	if err.Len() > 0 || !strings.HasPrefix(out.String(), "whole: 3 entries") {

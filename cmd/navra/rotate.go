@@ -13,6 +13,7 @@ import (
 	"navra/internal/heads"
 	"navra/internal/seal"
 	"navra/internal/store"
+	"navra/internal/store/sqlite"
 	"navra/internal/witness"
 )
 
@@ -56,10 +57,10 @@ func rotateKeyCmd(s std, o *storeFlags) *cobra.Command {
 				return err
 			}
 			r := witness.Rotation{Log: db, Store: db}
-			if r.Old, err = signerOf(keyPath, key); err != nil {
+			if r.Held, r.Old, err = o.evidence(keyPath); err != nil {
 				return err
 			}
-			if r.Known, err = witness.Keys(cmd.Context(), db, db, r.Old.Key()); err != nil {
+			if r.Held.Also, err = witness.Keys(cmd.Context(), db, db, r.Old.Key()); err != nil {
 				return err
 			}
 			next := signingPath(keyPath) + ".new" // that of a change which was cut short is used
@@ -76,6 +77,12 @@ func rotateKeyCmd(s std, o *storeFlags) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, marks.Close()) }()
+			if _, file := db.(*sqlite.DB); !file {
+				marks.Lasting()
+			}
+			if r.Held.Mark != nil {
+				db.Expect(store.Receipt{Seq: r.Held.Mark.Size, Hash: r.Held.Mark.Head}, nil)
+			}
 			db.OnCommit(func(r store.Receipt) error { return marks.Note(r.Seq, r.Hash) })
 			at, err := r.Run(cmd.Context())
 			if err != nil {

@@ -95,7 +95,7 @@ func (p *Chokepoint) Notify(ctx context.Context, from Peer) bool {
 		v = policy.Allowed(policy.StageMessage)
 	}
 	if v.Denies() {
-		n := p.count(Lane{upstream: Self, principal: from.Who.Name()}, dropped(from))
+		n := p.count(heard{Lane{upstream: Self, principal: from.Who.Name()}, false}, dropped(from), 1)
 		if !decade(n) {
 			return false
 		}

@@ -72,8 +72,8 @@ type Chokepoint struct {
 	changed chan struct{} // closed when they are others; guarded by mu
 
 	mu    sync.Mutex
-	heard map[Lane]map[string]int64 // notifications that upstreams started, by method; guarded by mu
-	known map[string]bool           // principals whose kept catalogues were recalled; guarded by mu
+	heard map[heard]map[string]int64 // notifications that upstreams started, by method; guarded by mu
+	known map[string]bool            // principals whose kept catalogues were recalled; guarded by mu
 }
 
 // New returns a chokepoint. It panics if a required part is missing: a gateway without one of them is no gateway.
@@ -83,7 +83,7 @@ func New(o Options) *Chokepoint {
 	}
 	p := &Chokepoint{
 		filter: o.Filter, store: o.Store, book: o.Catalogue, vault: o.Vault, log: o.Logger, version: o.Version,
-		now: o.Now, observe: o.Observe, spans: o.Spans, baggage: o.Baggage, heard: map[Lane]map[string]int64{}, known: map[string]bool{},
+		now: o.Now, observe: o.Observe, spans: o.Spans, baggage: o.Baggage, heard: map[heard]map[string]int64{}, known: map[string]bool{},
 		renew: o.Renew, changed: make(chan struct{}),
 	}
 	if p.now == nil {

@@ -136,11 +136,11 @@ func (p *Chokepoint) Overhear(ctx context.Context, in FromUpstream) string {
 	if method == "" {
 		method = "response to nothing"
 	}
-	if decade(p.count(in.lane, method)) {
+	if decade(p.count(heard{in.lane, false}, method, 1)) {
 		v := policy.Denied(policy.StageName, "navra does not pass this on to a client")
 		x := p.beginOwn(in.lane, method)
 		x.pre, x.way, x.entry.Kind, x.entry.Principal = &v, toClient, blackbox.FromUpstream, in.lane.principal
-		x.entry.Notes = []blackbox.Count{{Name: method, N: p.count(in.lane, "")}}
+		x.entry.Notes = []blackbox.Count{{Name: method, N: p.count(heard{in.lane, false}, "", 0)}}
 		if err := p.pass(ctx, &x); err != nil {
 			return ""
 		}
@@ -156,27 +156,33 @@ func decade(n int64) bool {
 	return n == 1
 }
 
-// count adds one to what was heard of a method and returns the sum; the empty method returns the sum over all.
-func (p *Chokepoint) count(l Lane, method string) int64 {
+// A heard is where notifications come over, and whether they go on to the client.
+type heard struct {
+	Lane
+	passed bool
+}
+
+// count adds n to what was heard of a method and returns the sum; the empty method returns the sum over all.
+func (p *Chokepoint) count(l heard, method string, n int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	heard := p.heard[l]
-	if heard == nil {
-		heard = map[string]int64{}
-		p.heard[l] = heard
+	of := p.heard[l]
+	if of == nil {
+		of = map[string]int64{}
+		p.heard[l] = of
 	}
 	if method == "" {
 		var sum int64
-		for _, n := range heard {
+		for _, n := range of {
 			sum += n
 		}
 		return sum
 	}
-	if _, ok := heard[method]; !ok && len(heard) >= maxHeardMethods {
+	if _, ok := of[method]; !ok && len(of) >= maxHeardMethods {
 		method = "others"
 	}
-	heard[method]++
-	return heard[method]
+	of[method] += n
+	return of[method]
 }
 
 // Forget drops what was counted for a lane that is gone.
@@ -184,7 +190,8 @@ func (p *Chokepoint) Forget(l Lane) {
 	p.tasks.forget(l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.heard, l)
+	delete(p.heard, heard{l, false})
+	delete(p.heard, heard{l, true})
 }
 
 // clean takes secrets out of a definition. One whose name or URI holds a secret is left out: ok is false.

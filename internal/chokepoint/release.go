@@ -163,7 +163,7 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 	return Released{Msg: jsonrpc.Message{Method: m.Method, Params: params.Done()}}, nil
 }
 
-// light judges a notification that an upstream sends. It is recorded by itself only where it raises a label or is denied.
+// light judges a notification that an upstream sends. It is recorded by itself only where it raises a label, is denied, or says how many there were.
 func (p *Chokepoint) light(ctx context.Context, x *Crossing, method string, body jsonrpc.Raw) bool {
 	x.entry.Method, x.body = method, body
 	s, err := p.store.Scope(ctx, x.open)
@@ -175,7 +175,7 @@ func (p *Chokepoint) light(ctx context.Context, x *Crossing, method string, body
 		return false
 	}
 	v := p.judge(x)
-	if !v.Permits() || !s.Label.Covers(x.label) {
+	if !v.Permits() || !s.Label.Covers(x.label) || len(x.entry.Notes) > 0 {
 		return p.pass(ctx, x) == nil && x.verdict.Permits()
 	}
 	return true

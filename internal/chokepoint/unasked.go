@@ -67,7 +67,7 @@ func (p *Chokepoint) serves(l Lane, to Peer) bool {
 }
 
 // ReleaseUnasked judges what an upstream sent to a session without a call that it belongs to: a question, or a notification. It may go to the
-// one client whose session the connection serves.
+// one client whose session the connection serves. Notifications that cross are counted, and recorded when their count is 1, 10, 100 and so on.
 func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Peer) (Released, error) {
 	if in.by != p || in.kind != unsolicited || !p.serves(in.lane, to) {
 		return Released{}, ErrUncleared
@@ -89,7 +89,15 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 	x.entry.Kind, x.entry.RequestID = blackbox.FromUpstream, ""
 	role := p.anyRole(to)
 	x.role = role
-	if role == "" || !p.light(ctx, &x, in.msg.Method, withoutMeta(in.msg.Params)) {
+	if role == "" {
+		return Released{Drop: true}, nil
+	}
+	at := heard{in.lane, true}
+	if n := p.count(at, in.msg.Method, 1); decade(n) {
+		x.entry.Notes = []blackbox.Count{{Name: in.msg.Method, N: n}}
+	}
+	if !p.light(ctx, &x, in.msg.Method, withoutMeta(in.msg.Params)) {
+		p.count(at, in.msg.Method, -1) // it did not cross
 		return Released{Drop: true}, nil
 	}
 	return Released{Msg: jsonrpc.Message{Method: in.msg.Method, Params: x.final}}, nil

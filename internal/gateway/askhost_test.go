@@ -41,7 +41,8 @@ type setting struct {
 	db       *sqlite.DB // of an earlier desk, with its seal
 	seal     *seal.Sealer
 	spans    func(chokepoint.Span)
-	dirty    bool // the same upstream is there a second time, as dirty, with a label of secret
+	refuses  func(blackbox.Entry) bool // entries that the store cannot write
+	dirty    bool                      // the same upstream is there a second time, as dirty, with a label of secret
 }
 
 // A desk is a gateway before a scripted upstream, up.
@@ -94,7 +95,7 @@ func newDesk(t *testing.T, at string, o setting) *desk {
 		ups = append(ups, &catalogue.Upstream{Name: "dirty", Classes: map[string]ifc.Class{"ask": ifc.Read}, Label: ifc.Level{Integrity: ifc.Untrusted, Confidentiality: ifc.Secret}, Folder: t.TempDir(), Kept: "dirty"})
 	}
 	book := catalogue.NewBook(ups, 0)
-	cp := chokepoint.New(chokepoint.Options{Policy: pol, Filter: f, Store: d.db, Catalogue: book, Vault: d.seal, Logger: log, Version: "test", Spans: o.spans})
+	cp := chokepoint.New(chokepoint.Options{Policy: pol, Filter: f, Store: refusing{d.db, o.refuses}, Catalogue: book, Vault: d.seal, Logger: log, Version: "test", Spans: o.spans})
 	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +120,19 @@ func newDesk(t *testing.T, at string, o setting) *desk {
 		}
 	}
 	return d
+}
+
+// A refusing store cannot write some entries.
+type refusing struct {
+	store.Store
+	entry func(blackbox.Entry) bool
+}
+
+func (r refusing) Commit(ctx context.Context, c store.Commit) (store.Receipt, error) {
+	if r.entry != nil && r.entry(c.Entry) {
+		return store.Receipt{}, store.ErrFull
+	}
+	return r.Store.Commit(ctx, c)
 }
 
 // entries returns what was recorded.

@@ -225,11 +225,10 @@ func (g *Gateway) cross(ctx context.Context, from chokepoint.Peer, reply mcp.Sin
 
 // carry sends one message and hands over what comes back. next is how the call goes on, where the upstream asked for something.
 func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (next chokepoint.ToUpstream, lost error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	if out.Upstream() != chokepoint.Self {
-		var end context.CancelCauseFunc
-		ctx, end = context.WithCancelCause(ctx)
-		defer end(nil)
-		defer g.underway(w.from.Who, out.Upstream(), end)()
+		defer g.underway(w.from.Who, out.Upstream(), giveUp)()
 	}
 	asking, stop := context.WithCancelCause(ctx)
 	var questions, hearing sync.WaitGroup
@@ -240,8 +239,11 @@ func (g *Gateway) carry(ctx context.Context, out chokepoint.ToUpstream, w way) (
 	for got := range g.route(ctx, out, w.from, w.out) { // progress, questions, and exactly one last: Answer or Failed
 		m, err := g.chokepoint.Release(ctx, got, w.from)
 		switch {
-		case err != nil:
+		case err != nil && got.Last():
 			return next, err
+		case err != nil: // a question that cannot be recorded is not asked, nor answered: the call cannot go on, and its end is released
+			giveUp(err)
+			continue
 		case !m.Reply.IsZero():
 			g.replyWith(context.WithoutCancel(ctx), m.Reply, nil)
 		case m.Question != nil && open.Load() >= maxAsking: // here, so that no more is read meanwhile

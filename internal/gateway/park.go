@@ -145,11 +145,13 @@ func (g *Gateway) attend(ctx context.Context, p *parked, from chokepoint.Peer, r
 		}
 		for f, ok := p.box.take(); ok; f, ok = p.box.take() {
 			m, err := g.chokepoint.Release(ctx, f, from)
-			if err != nil {
+			switch {
+			case err != nil && f.Last():
 				p.cancel(err)
 				return err
-			}
-			switch {
+			case err != nil: // as in carry
+				p.cancel(err)
+				continue
 			case m.Question != nil && (gone == nil || len(p.open) >= maxOpen):
 				g.refuse(context.WithoutCancel(ctx), m.Question, errTooMany)
 				continue

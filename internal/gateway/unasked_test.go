@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"navra/internal/blackbox"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
 )
@@ -44,6 +45,17 @@ func TestUnaskedGoesToItsSession(t *testing.T) {
 		}
 		if len(logs) != 20 {
 			t.Errorf("%d messages arrived, want 20", len(logs))
+		}
+		counted := ""
+		for _, m := range []string{mcp.Logging, mcp.Elicited} {
+			for _, e := range d.find(blackbox.FromUpstream, m) {
+				if e.Verdict == "allow" {
+					counted += fmt.Sprint(e.Session != "", e.Principal, e.Notes)
+				}
+			}
+		}
+		if want := fmt.Sprint("true", "ann", "[{notifications/message 1}]", "true", "ann", "[{notifications/message 10}]", "true", "ann", "[{notifications/elicitation/complete 1}]"); strings.ReplaceAll(counted, " ", "") != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("recorded %s, want %s", counted, want)
 		}
 		ch := make(chan wireIn, 1)
 		s.mu.Lock()

@@ -49,6 +49,9 @@ type File struct {
 //
 // With sync a mark outlives a power cut, as the entries do that it speaks of.
 func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
+	if err := regular(path); err != nil {
+		return nil, fmt.Errorf("heads file: %w", err)
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("heads file: %w", err)
@@ -62,6 +65,14 @@ func Open(path string, tag func([]byte) [32]byte, sync bool) (*File, error) {
 		return nil, errors.Join(fmt.Errorf("heads file: %w", err), f.Close())
 	}
 	return file, nil
+}
+
+// regular refuses what is there and no file: to open a pipe may wait for ever.
+func regular(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file", path)
+	}
+	return nil
 }
 
 // syncFolder puts the names in a folder on the disk.
@@ -96,6 +107,9 @@ func Read(path string, tag func([]byte) [32]byte) (m Mark, ok bool, err error) {
 
 // readWhole reads a file while nobody writes to it.
 func readWhole(path string) (b []byte, err error) {
+	if err := regular(path); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

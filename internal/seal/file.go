@@ -31,6 +31,9 @@ func load(path string) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("key file: %w", err)
 	}
+	if !info.Mode().IsRegular() { // to open a pipe may wait for ever
+		return Key{}, fmt.Errorf("key file %s: it is no file", path)
+	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return Key{}, fmt.Errorf("key file %s: others may read it; run: chmod 600 %s", path, path)
 	}

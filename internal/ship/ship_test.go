@@ -410,3 +410,21 @@ func TestBackoffGrowsToABound(t *testing.T) {
 		t.Errorf("asked to wait 3s: %v", got)
 	}
 }
+
+// TestALeaseThatNobodyAsksForIsShort: who writes one of years into the store does not stop shipping for longer than an hour.
+func TestALeaseThatNobodyAsksForIsShort(t *testing.T) {
+	b := newBench(t)
+	if err := b.db.Keep(t.Context(), "shipped/x", place{Seq: 3, Holder: "nobody's", Lease: 100 * 365 * 24 * time.Hour}.encode()); err != nil {
+		t.Fatal(err)
+	}
+	at := newTurn(b.db, "shipped/x")
+	if free, err := at.read(t.Context()); err != nil || free {
+		t.Fatalf("at first sight: %v, %v", free, err)
+	}
+	for ago, want := range map[time.Duration]bool{maxLease - time.Minute: false, maxLease: true} {
+		at.since = time.Now().Add(-ago)
+		if free, err := at.read(t.Context()); err != nil || free != want {
+			t.Errorf("after %s: %v, %v, want %v", ago, free, err, want)
+		}
+	}
+}

@@ -35,6 +35,9 @@ func decodePlace(b []byte) (p place, err error) {
 
 const nobody = "-"
 
+// maxLease is more than anybody asks for: who writes a longer one wants nothing to be shipped.
+const maxLease = time.Hour
+
 // A turn is what one process knows of the place.
 type turn struct {
 	store store.Store
@@ -70,7 +73,7 @@ func (t *turn) read(ctx context.Context) (free bool, err error) {
 	if !bytes.Equal(t.raw, t.foreign) {
 		t.foreign, t.since = t.raw, time.Now()
 	}
-	return time.Since(t.since) >= t.at.Lease, nil
+	return time.Since(t.since) >= min(t.at.Lease, maxLease), nil
 }
 
 var errLost = errors.New("another process has taken over")

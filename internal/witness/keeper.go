@@ -201,8 +201,9 @@ type Proof struct {
 
 var errNone = errors.New("there is no such entry")
 
-// ProofOf makes the proof of entry n under a checkpoint of the log as it is now. known are keys that signed before, besides the signer's.
-func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n blackbox.Seq, known ...string) (p Proof, err error) {
+// ProofOf makes the proof of entry n under a checkpoint of the log as it is now. Nothing is signed for a log that does not verify, or that disagrees
+// with the evidence, of which the signer's key is a part.
+func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n blackbox.Seq, e Evidence) (p Proof, err error) {
 	for row, err := range log.Rows(ctx, n) {
 		if err != nil {
 			return p, err
@@ -215,7 +216,7 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 	if p.Entry == nil {
 		return p, fmt.Errorf("entry %d: %w", n, errNone)
 	}
-	tree, err := checked(ctx, log, append([]string{signer.Key()}, known...)...)
+	tree, err := whole(ctx, log, e)
 	if err != nil {
 		return p, err
 	}
@@ -224,37 +225,28 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 		return p, err
 	}
 	p.Checkpoint = c.Note
-	p.Path, err = blackbox.ProveInclusion(log.Leaves(ctx, 1), n, c.Size)
-	return p, err
+	if p.Path, err = blackbox.ProveInclusion(log.Leaves(ctx, 1), n, c.Size); err != nil {
+		return p, err
+	}
+	if _, _, err = p.Check(signer.Key()); err != nil { // it was changed meanwhile
+		return Proof{}, errors.Join(errDisagrees, err)
+	}
+	return p, nil
 }
 
-// checked computes the tree, and holds it against the checkpoints that were signed before: nothing else is signed for.
-func checked(ctx context.Context, log store.Log, keys ...string) (*blackbox.Tree, error) {
-	known, r, err := Evidence{Key: keys[0], Also: keys[1:]}.notes(ctx, log)
-	if err != nil || !r.OK() {
-		return nil, errors.Join(err, errDisagrees)
+// whole verifies a log that is to be signed for, and returns its tree.
+func whole(ctx context.Context, log store.Log, e Evidence) (*blackbox.Tree, error) {
+	f, err := Verify(ctx, log, e)
+	if err != nil {
+		return nil, err
 	}
-	roots := known.kept
-	tree := new(blackbox.Tree)
-	for leaf, err := range log.Leaves(ctx, 1) {
-		if err != nil {
-			return nil, err
-		}
-		tree.Append(leaf)
-		for _, want := range roots[tree.Size()] {
-			if tree.Root() != want {
-				return nil, errDisagrees
-			}
-		}
-		delete(roots, tree.Size())
+	if !f.OK() {
+		return nil, fmt.Errorf("%w: entry %d: %s", errDisagrees, f.At, f.Problem)
 	}
-	if len(roots) > 0 {
-		return nil, errDisagrees
-	}
-	return tree, nil
+	return &f.tree, nil
 }
 
-var errDisagrees = errors.New("the log does not agree with its checkpoints: run navra blackbox verify")
+var errDisagrees = errors.New("the log is not whole, or not that of its checkpoints and heads file; run navra blackbox verify")
 
 // Check checks a proof by the verifier key of its log, and returns the entry.
 func (p Proof) Check(key string) (blackbox.Entry, blackbox.Signed, error) {

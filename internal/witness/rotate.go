@@ -85,14 +85,14 @@ type Rotation struct {
 	Log       store.Log
 	Store     store.Store
 	Old, Next blackbox.Signer
-	Known     []string // keys before, as of Keys
+	Held      Evidence // of before: nothing is signed for a log that disagrees with it
 	Use       func() error
 }
 
 // Run signs the log with the old key, records the change, calls Use to put the new key in its place, and signs with that. Run
 // again after it was cut short, it comes to the same.
 func (r Rotation) Run(ctx context.Context) (blackbox.Seq, error) {
-	if _, err := checked(ctx, r.Log, r.Known...); err != nil {
+	if _, err := whole(ctx, r.Log, r.Held); err != nil {
 		return 0, err
 	}
 	k := &Keeper{o: Options{Log: r.Log, Signer: r.Old}}

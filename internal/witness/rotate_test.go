@@ -40,7 +40,7 @@ func TestTheLogLeadsFromKeyToKey(t *testing.T) {
 	cut := errors.New("cut short")
 	l.with(t, func(db database) {
 		rotate := func(old, next blackbox.Signer, fail error) error {
-			_, err := Rotation{Log: db, Store: db, Old: old, Next: next, Known: keysOf(t, db, old.Key()), Use: func() error { return fail }}.Run(t.Context())
+			_, err := Rotation{Log: db, Store: db, Old: old, Next: next, Held: Evidence{Key: old.Key(), Also: keysOf(t, db, old.Key())}, Use: func() error { return fail }}.Run(t.Context())
 			return err
 		}
 		if err := rotate(a, b, cut); !errors.Is(err, cut) {
@@ -68,7 +68,7 @@ func TestTheLogLeadsFromKeyToKey(t *testing.T) {
 		if f, err := Verify(t.Context(), db, Evidence{Key: stranger.Key(), Also: keysOf(t, db, stranger.Key())}); err != nil || !strings.Contains(f.Problem, "a swapped key") {
 			t.Errorf("a swapped key: %+v, %v", f, err)
 		}
-		p, err := ProofOf(t.Context(), db, c, 7, keysOf(t, db, c.Key())...)
+		p, err := ProofOf(t.Context(), db, c, 7, Evidence{Key: c.Key(), Also: keysOf(t, db, c.Key())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -200,7 +200,7 @@ func TestRetentionIsNoTampering(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			l := newLog(t, empty(t), seal.New())
 			l.with(t, func(db database) {
-				before, err := ProofOf(t.Context(), db, l.signer, 7)
+				before, err := ProofOf(t.Context(), db, l.signer, 7, Evidence{Key: l.key})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -222,18 +222,38 @@ func TestRetentionIsNoTampering(t *testing.T) {
 	}
 }
 
-// TestNothingIsSignedForAChangedLog: a proof of a log that disagrees with its checkpoint is refused.
+// TestNothingIsSignedForAChangedLog: of a log that disagrees with itself, its checkpoint or the heads file no proof is made, and its key is not changed.
 func TestNothingIsSignedForAChangedLog(t *testing.T) {
-	for store, empty := range vaults {
-		t.Run(store, func(t *testing.T) {
-			l := newLog(t, empty(t), seal.New())
+	for name, do := range map[string]func(t *testing.T, l *log){
+		"against the checkpoint": func(t *testing.T, l *log) { l.rewrite(t, 7) },
+		"against the heads file": func(t *testing.T, l *log) {
 			l.rewrite(t, 7)
-			l.with(t, func(db database) {
-				if _, err := ProofOf(t.Context(), db, l.signer, 7); err == nil {
-					t.Error("a changed entry is proved")
+			l.exec(t, "DELETE FROM @checkpoints")
+		},
+		"against itself":   func(t *testing.T, l *log) { l.edit(t, 7, `"allow"`, `"deny"`, false) },
+		"another's member": func(t *testing.T, l *log) { l.edit(t, 9, `"allow"`, `"deny"`, false) },
+		"shorter":          func(t *testing.T, l *log) { l.drop(t, "seq > 35") },
+	} {
+		for store, empty := range vaults {
+			t.Run(name+"/"+store, func(t *testing.T) {
+				l := newLog(t, empty(t), seal.New())
+				m, ok, err := heads.Read(l.heads, l.tag)
+				if err != nil || !ok {
+					t.Fatal(err)
 				}
+				do(t, l)
+				l.with(t, func(db database) {
+					e := Evidence{Key: l.key, Mark: &m}
+					if p, err := ProofOf(t.Context(), db, l.signer, 7, e); !errors.Is(err, errDisagrees) {
+						t.Errorf("a proof of a changed log: %+v, %v", p, err)
+					}
+					r := Rotation{Log: db, Store: db, Old: l.signer, Next: signer(t), Held: e, Use: func() error { return nil }}
+					if _, err := r.Run(t.Context()); !errors.Is(err, errDisagrees) {
+						t.Errorf("the key of a changed log was changed: %v", err)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

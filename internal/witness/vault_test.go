@@ -23,6 +23,7 @@ type database interface {
 	store.Store
 	store.Log
 	OnCommit(func(store.Receipt) error)
+	Expect(store.Receipt, func(problem string))
 	Close() error
 }
 

@@ -24,7 +24,8 @@ type Evidence struct {
 type Finding struct {
 	blackbox.Report
 	Root        [32]byte
-	Checkpoints int  // that agree with the log
+	Checkpoints int // that agree with the log
+	tree        blackbox.Tree
 	Unclean     bool // the problem is a tail that was lost when the machine stopped without its disk being written, by all that can be told
 }
 
@@ -40,16 +41,15 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 	if known, f.Report, err = e.notes(ctx, log); err != nil || !f.OK() {
 		return f, err
 	}
-	var tree blackbox.Tree
 	var marked [32]byte
 	agreed := 0
 	f.Report, err = blackbox.VerifyEach(log.Rows(ctx, 1), func(n blackbox.Seq, hash [32]byte) string {
-		tree.Append(hash)
+		f.tree.Append(hash)
 		if e.Mark != nil && e.Mark.Size == n {
 			marked = hash
 		}
 		for _, want := range slices.Concat(known.kept[n], known.copied[n]) {
-			if tree.Root() != want {
+			if f.tree.Root() != want {
 				return fmt.Sprintf("the first %d entries are not those of the checkpoint that was signed for them: something among them was changed", n)
 			}
 			agreed++
@@ -59,11 +59,11 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 	if err != nil || !f.OK() {
 		return f, err
 	}
-	f.Checkpoints, f.Root = agreed, tree.Root()
+	f.Checkpoints, f.Root = agreed, f.tree.Root()
 	if err := f.strays(ctx, log); err != nil || !f.OK() {
 		return f, err
 	}
-	f.length(tree.Size(), marked, known, e.Mark)
+	f.length(f.tree.Size(), marked, known, e.Mark)
 	return f, nil
 }
 

@@ -51,11 +51,11 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 		return nil, err
 	}
 	defer conn.Release() // one that is left in a transaction is closed
-	before, scopes, err := db.begin(ctx, conn, commits)
+	before, at, scopes, err := db.begin(ctx, conn, commits)
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(before, commits, func(id scope.ID) (store.Used, error) {
+	group := store.Gather(before, db.tail.Hold(before.Head, at, commits, db.now()), func(id scope.ID) (store.Used, error) {
 		if s, ok := scopes[id]; ok {
 			return s, nil
 		}
@@ -65,15 +65,18 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 		_, err := conn.Exec(ctx, "ROLLBACK")
 		return group.Results, err
 	}
-	err = db.finish(ctx, conn, group)
-	if err == nil && db.committed != nil {
+	if err = db.finish(ctx, conn, group); err != nil {
+		return nil, err
+	}
+	results := db.tail.Wrote(group)
+	if db.committed != nil {
 		err = db.committed(group.Head)
 	}
-	return group.Results, err
+	return results, err
 }
 
-// begin takes the head lock and reads the head and the scopes of a group. Each statement sees what was committed before it began.
-func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Commit) (before store.Before, scopes map[scope.ID]store.Used, err error) {
+// begin takes the head lock and reads the head, the hash of the entry that is known, and the scopes of a group. Each statement sees what was committed before it began.
+func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Commit) (before store.Before, at [32]byte, scopes map[scope.ID]store.Used, err error) {
 	before.Generation = 1
 	before.Controls = func() (store.Controls, error) { return db.controls(ctx, conn) } // of the pool's others all may wait for the lock
 	scopes = map[scope.ID]store.Used{}
@@ -103,6 +106,16 @@ func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Com
 		before.Generation, err = store.ParseGeneration(kept)
 		return err
 	})
+	b.Queue(db.in("SELECT hash FROM @entries WHERE seq = $1"), int64(db.tail.At())).QueryRow(func(row pgx.Row) error {
+		var hash []byte
+		if err := row.Scan(&hash); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if len(hash) == len(at) {
+			copy(at[:], hash)
+		}
+		return nil
+	})
 	b.Queue(db.in("SELECT id, version, label, used FROM @scopes WHERE id = ANY($1)"), ids).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			s, err := scanUsed(rows)
@@ -113,7 +126,8 @@ func (db *DB) begin(ctx context.Context, conn *pgxpool.Conn, commits []store.Com
 		}
 		return rows.Err()
 	})
-	return before, scopes, conn.SendBatch(ctx, &b).Close()
+	err = conn.SendBatch(ctx, &b).Close()
+	return before, at, scopes, err
 }
 
 func scanUsed(rows pgx.Rows) (u store.Used, err error) {

@@ -51,6 +51,7 @@ type DB struct {
 
 	group     *store.Committer          // nil where the store is read only
 	committed func(store.Receipt) error // nil: nobody is told
+	tail      store.Tail                // of who holds the head lock
 }
 
 // Open opens the database of a URL (postgres://USER:PASSWORD@HOST/DATABASE), making the schema and its tables where they are not
@@ -115,6 +116,9 @@ func (db *DB) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
 // OnCommit has f told of the newest entry after each group, before those whose commits it holds are; an error is theirs too. It is called
 // before the first commit.
 func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
+
+// Expect says what the log was last seen to have: see store.Tail.
+func (db *DB) Expect(known store.Receipt, found func(problem string)) { db.tail.Expect(known, found) }
 
 // warn says what of the server's settings loses entries.
 func (db *DB) warn(ctx context.Context) error {

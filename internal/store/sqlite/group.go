@@ -24,6 +24,7 @@ var groupStatements = [...]string{
 	commit:   "COMMIT",
 	rollback: "ROLLBACK",
 	head:     "SELECT seq, hash, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
+	hashAt:   "SELECT hash FROM entries WHERE seq = ?",
 	readOne:  scopeQuery,
 	insert:   "INSERT INTO entries (seq, body, hash, payloads) VALUES (?, ?, ?, ?)",
 	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
@@ -34,6 +35,7 @@ const (
 	commit
 	rollback
 	head
+	hashAt
 	readOne
 	insert
 	update
@@ -130,7 +132,12 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 	if err := g.recall(db); err != nil {
 		return nil, err
 	}
-	group := store.Gather(g.top, commits, g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	top := g.top
+	at, err := g.hashOf(top.Head, db.tail.At())
+	if err != nil {
+		return nil, err
+	}
+	group := store.Gather(top, db.tail.Hold(top.Head, at, commits, db.now()), g.scope, func(blackbox.Entry) error { return nil }, db.now)
 	if err := g.put(group); err != nil {
 		return nil, err
 	}
@@ -138,12 +145,13 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 		return nil, err
 	}
 	done = true
-	db.recent.add(g.top.Head.Seq, group.Entries)
+	results := db.tail.Wrote(group)
+	db.recent.add(top.Head.Seq, group.Entries)
 	g.remember(group)
 	if db.committed != nil && len(group.Entries) > 0 {
 		err = db.committed(group.Head)
 	}
-	return group.Results, err
+	return results, err
 }
 
 // put writes the rows of a group.
@@ -244,6 +252,19 @@ func (g *groupConn) before(db *DB) (b store.Before, err error) {
 	}
 	b.Generation, err = store.ParseGeneration(kept)
 	return b, err
+}
+
+// hashOf returns the hash of the entry of a number, zero where it is not there.
+func (g *groupConn) hashOf(top store.Receipt, n blackbox.Seq) ([32]byte, error) {
+	if n == 0 || n == top.Seq {
+		return top.Hash, nil
+	}
+	var to [1]driver.Value
+	if ok, err := g.row(hashAt, to[:], int64(n)); err != nil || !ok {
+		return [32]byte{}, err
+	}
+	hash, _ := to[0].([]byte)
+	return whole(hash), nil
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {

@@ -47,6 +47,7 @@ type DB struct {
 
 	committed func(store.Receipt) error // nil: nobody is told
 	recent    recent
+	tail      store.Tail // of who holds the head lock
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu
@@ -105,12 +106,17 @@ func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 // before the first commit.
 func (db *DB) OnCommit(f func(store.Receipt) error) { db.committed = f }
 
+// Expect says what the log was last seen to have: see store.Tail.
+func (db *DB) Expect(known store.Receipt, found func(problem string)) { db.tail.Expect(known, found) }
+
 // prepareFile makes the folder and the file, so that nobody else may ever read it.
 func prepareFile(path string, o Options) error {
-	if o.ReadOnly {
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.Mode().IsRegular(): // to open a pipe may wait for ever
+		return fmt.Errorf("store %s: it is no file", path)
+	case o.ReadOnly && err != nil:
+		return fmt.Errorf("store: %w", err)
+	case o.ReadOnly:
 		return nil
 	}
 	there := filepath.Dir(path)
