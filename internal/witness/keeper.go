@@ -42,6 +42,7 @@ type Keeper struct {
 
 	mu   sync.Mutex // held while one is made
 	tree *blackbox.Tree
+	ages ages // of the goroutine that retains
 }
 
 // Keep starts a keeper. Close ends it.

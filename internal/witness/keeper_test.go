@@ -87,7 +87,8 @@ func TestKeeperGoesOn(t *testing.T) {
 
 // TestRetentionIsOnesAlone has four keepers on one log, as four processes: one removes what is old, and records it once.
 func TestRetentionIsOnesAlone(t *testing.T) {
-	l := newLog(t, vaults["SQLite"](t), seal.New())
+	db := vaults["SQLite"](t).open(t)
+	defer db.Close()
 	began := time.Now().Add(-1000 * time.Hour)
 	var told []string
 	var mu sync.Mutex
@@ -99,33 +100,56 @@ func TestRetentionIsOnesAlone(t *testing.T) {
 		gone <- struct{}{}
 		return nil
 	}
-	l.with(t, func(db database) {
-		for range 2 * retainBatch {
-			e := blackbox.Entry{Kind: blackbox.Request, Time: began, Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte("w"), []byte("s"))}}
-			if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
-				t.Fatal(err)
-			}
+	for range 2 * retainBatch {
+		e := blackbox.Entry{Kind: blackbox.Request, Time: began, Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte("w"), []byte("s"))}}
+		if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+			t.Fatal(err)
 		}
-		var keepers []*Keeper
-		for range 4 {
-			keepers = append(keepers, Keep(Options{Log: db, Signer: l.signer, Logger: slog.New(slog.DiscardHandler), Keep: 999 * time.Hour, Tell: tell, Interval: time.Hour}))
+	}
+	var keepers []*Keeper
+	for range 4 {
+		keepers = append(keepers, Keep(Options{Log: db, Signer: signer(t), Logger: slog.New(slog.DiscardHandler), Keep: 999 * time.Hour, Tell: tell, Interval: time.Hour}))
+	}
+	<-gone
+	for _, k := range keepers {
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
-		<-gone
-		for _, k := range keepers {
-			if err := k.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+	}
+	for row, err := range db.Rows(t.Context(), 1) {
+		if err != nil || len(row.Payloads) > 0 {
+			t.Fatalf("entry %d has %d payloads, %v", row.Seq, len(row.Payloads), err)
 		}
-		for row, err := range db.Rows(t.Context(), entries+1) {
-			if err != nil || len(row.Payloads) > 0 {
-				t.Fatalf("entry %d has %d payloads, %v", row.Seq, len(row.Payloads), err)
-			}
-		}
-	})
-	if f := l.verify(t, needsDatabase); !f.OK() {
-		t.Errorf("verify: %+v", f)
+	}
+	if f, err := Verify(t.Context(), db, Evidence{}); err != nil || !f.OK() {
+		t.Errorf("verify: %+v, %v", f, err)
 	}
 	if len(told) != 1 || !strings.Contains(told[0], "entries were removed, which are older than 999h") {
 		t.Errorf("told: %q", told)
+	}
+}
+
+// A clock that is put back makes no entry older than those before it, and one that ran ahead keeps nothing for ever.
+func TestRetainAndClocks(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "navra.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	date := func(y, m int) time.Time { return time.Date(y, time.Month(m), 1, 0, 0, 0, 0, time.UTC) }
+	for _, at := range []time.Time{date(2026, 1), date(2099, 1), date(2026, 2), date(2026, 9), date(2020, 1), date(2020, 2), date(2026, 10)} {
+		e := blackbox.Entry{Kind: blackbox.Request, Time: at, Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", []byte("w"), []byte("s"))}}
+		if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var a ages
+	for _, tt := range []struct {
+		before time.Time
+		want   int
+	}{{date(2025, 1), 0}, {date(2026, 6), 3}, {date(2026, 6), 0}, {date(2026, 10), 3}, {date(2026, 11), 1}} {
+		if n, err := a.retain(t.Context(), db, tt.before); err != nil || n != tt.want {
+			t.Errorf("before %s: %d, %v, want %d", tt.before, n, err, tt.want)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func (k *Keeper) retain(ctx context.Context) {
 
 // retainNow removes and records what it has removed, also where it comes to no end.
 func (k *Keeper) retainNow(ctx context.Context) error {
-	n, err := Retain(ctx, k.o.Log, time.Now().Add(-k.o.Keep))
+	n, err := k.ages.retain(ctx, k.o.Log, time.Now().Add(-k.o.Keep))
 	if n == 0 {
 		return err
 	}
@@ -58,12 +58,23 @@ func (k *Keeper) retainNow(ctx context.Context) error {
 
 // Retain removes the payloads of entries before a time, and reports of how many. Entries, and so hashes and proofs, stay.
 func Retain(ctx context.Context, log store.Log, before time.Time) (n int, err error) {
-	below, err := firstFrom(ctx, log, before)
-	if err != nil {
+	var a ages
+	return a.retain(ctx, log, before)
+}
+
+// ages goes through a log to tell how old entries are. A clock may have been put back: no entry is older than one before it. One of the future says
+// nothing of those that follow.
+type ages struct {
+	next   blackbox.Seq // entry to be looked at; 0 is the first
+	newest time.Time    // of those before it
+}
+
+func (a *ages) retain(ctx context.Context, log store.Log, before time.Time) (n int, err error) {
+	if err := a.skip(ctx, log, before); err != nil {
 		return 0, err
 	}
 	for {
-		dropped, err := log.DropPayloads(ctx, below, retainBatch)
+		dropped, err := log.DropPayloads(ctx, a.next, retainBatch)
 		if n += dropped; err != nil || dropped < retainBatch {
 			return n, err
 		}
@@ -73,38 +84,27 @@ func Retain(ctx context.Context, log store.Log, before time.Time) (n int, err er
 	}
 }
 
-// firstFrom finds the first entry that is not older than a time. Clocks of several processes differ little; what is found is right
-// but for that.
-func firstFrom(ctx context.Context, log store.Log, at time.Time) (blackbox.Seq, error) {
-	head, err := log.Head(ctx)
-	if err != nil {
-		return 0, err
-	}
-	low, high := blackbox.Seq(1), head.Seq+1
-	for low < high {
-		mid := low + (high-low)/2
-		t, err := timeOf(ctx, log, mid)
+// skip goes on to the first entry that is not older than a time.
+func (a *ages) skip(ctx context.Context, log store.Log, before time.Time) error {
+	a.next = max(a.next, 1)
+	now := time.Now()
+	for row, err := range log.Rows(ctx, a.next) {
 		if err != nil {
-			return 0, err
-		}
-		if t.Before(at) {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low, nil
-}
-
-func timeOf(ctx context.Context, log store.Log, n blackbox.Seq) (time.Time, error) {
-	for row, err := range log.Rows(ctx, n) {
-		if err != nil {
-			return time.Time{}, err
+			return err
 		}
 		e, err := blackbox.Decode(row.Encoded)
-		return e.Time, err
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", row.Seq, err)
+		}
+		if e.Time.After(a.newest) && !e.Time.After(now) {
+			a.newest = e.Time
+		}
+		if !a.newest.Before(before) {
+			return nil
+		}
+		a.next = row.Seq + 1
 	}
-	return time.Time{}, fmt.Errorf("entry %d: %w", n, errNone)
+	return nil
 }
 
 // replace writes a file so that whoever reads it finds the old or the new, whole.
