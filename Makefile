@@ -13,7 +13,7 @@ run: build
 	./bin/navra demo $(if $(STAY),--stay) $(if $(UPSTREAM),-- $(UPSTREAM))
 
 test:
-	go test -race -count=1 -timeout 15m ./...
+	go test -race -count=1 -timeout 30m ./...
 
 check:
 	./check
