@@ -92,4 +92,3 @@ func (w *web) listen() {
 		fails++
 	}
 }
-
