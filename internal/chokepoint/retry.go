@@ -330,6 +330,11 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 			value, bad = cancelled, nil
 		}
 		if err != nil || bad != nil {
+			v := policy.Denied(policy.StageMessage, "the client gave no answer to what the upstream asked for")
+			x.pre, x.body = &v, nil
+			if p.pass(ctx, &x) != nil {
+				return ToUpstream{}, p.deny(c.from, &x, Unknown)
+			}
 			return ToUpstream{}, p.unanswered(c, q)
 		}
 		inputs.Raw(q.key, value)
