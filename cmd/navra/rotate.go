@@ -72,7 +72,7 @@ func rotateKeyCmd(s std, o *storeFlags) *cobra.Command {
 				return err
 			}
 			r.Use = func() error { return os.Rename(next, signingPath(keyPath)) }
-			marks, err := heads.Open(headsPath(keyPath), headsTag(key), false)
+			marks, err := heads.Open(headsPath(keyPath), headsTag(key), true)
 			if err != nil {
 				return err
 			}

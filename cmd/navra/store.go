@@ -49,7 +49,7 @@ func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (database, 
 			return nil, nil, err
 		}
 	}
-	db, err := openDatabase(ctx, path, url, sqlite.Options{Logger: logger(s, false), ReadOnly: readOnly})
+	db, err := openDatabase(ctx, path, url, sqlite.Options{Logger: logger(s, false), ReadOnly: readOnly, Fsync: !readOnly}) // what an operator does is rare, and to last
 	return db, f, err
 }
 
