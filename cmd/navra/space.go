@@ -11,7 +11,7 @@ import (
 
 const (
 	// measureEvery is how often room is measured; what this process writes in between is counted.
-	measureEvery = 2 * time.Second
+	measureEvery = 500 * time.Millisecond
 	measureTime  = 5 * time.Second
 )
 
