@@ -52,7 +52,7 @@ func TestCoreTasks(t *testing.T) {
 			p.refuses("a tool that is called only so", p.request("tools/call", map[string]any{"name": "odd__slow_only", "arguments": map[string]any{}}), -32601, "as a task only")
 			p.refuses("a task that is no object", p.request("tools/call", map[string]any{"name": "odd__slow_compute", "arguments": map[string]any{}, "task": 1}), -32602, "ttl")
 			p.foreign("an altered id", altered(id), "tasks/get", "tasks/result", "tasks/cancel")
-			p.foreign("no id at all", "up-1", "tasks/get", "tasks/result", "tasks/cancel")
+			p.foreign("no id at all", "upstream-job-1", "tasks/get", "tasks/result", "tasks/cancel")
 			p.refuses("a method of the other era", p.request("tasks/update", map[string]any{"taskId": id, "inputResponses": map[string]any{}}), -32601, "")
 			list := string(p.request("tasks/list", map[string]any{}).Result)
 			if n := strings.Count(list, `"taskId"`); n != 5 || !strings.Contains(list, id) || !strings.Contains(list, `"status":"cancelled"`) {
@@ -316,7 +316,7 @@ func asksItsSession(t *testing.T, s *setup, config string) {
 			if progress := find(mcp.Progress); !strings.Contains(string(progress.Params), `"progressToken":"mine"`) || !strings.Contains(string(progress.Params), "all but done") {
 				t.Errorf("progress of a task: %s", progress.Params)
 			}
-			if status := find("notifications/tasks/status"); !strings.Contains(string(status.Params), `"taskId":"`) || strings.Contains(string(status.Params), "up-") {
+			if status := find("notifications/tasks/status"); !strings.Contains(string(status.Params), `"taskId":"`) || strings.Contains(string(status.Params), "upstream-job-") {
 				t.Errorf("status: %s", status.Params)
 			}
 		})

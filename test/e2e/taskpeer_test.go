@@ -87,7 +87,7 @@ func (p taskPeer) begin(tool string, args map[string]any) string {
 		call["task"] = map[string]any{"ttl": 60000}
 	}
 	id := p.said(p.request("tools/call", call)).TaskID
-	if id == "" || strings.HasPrefix(id, "up-") {
+	if id == "" || strings.HasPrefix(id, "upstream-job-") {
 		p.t.Fatalf("%s: the task's id is %q", tool, id)
 	}
 	return id
@@ -131,7 +131,7 @@ func (p taskPeer) foreign(what, id string, methods ...string) {
 func (p taskPeer) leaks() {
 	p.t.Helper()
 	for _, text := range *p.heard {
-		if strings.Contains(text, "up-") || strings.Contains(text, awsKey()) {
+		if strings.Contains(text, "upstream-job-") || strings.Contains(text, awsKey()) {
 			p.t.Errorf("the client was told %s", text)
 		}
 	}
