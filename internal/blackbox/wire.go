@@ -38,8 +38,10 @@ const (
 const usual = 1536
 
 // Encode returns the entry's one encoding. What the payloads hold is in it only by commitment.
-func (e Entry) Encode() []byte {
-	b := make([]byte, 0, usual)
+func (e Entry) Encode() []byte { return e.Append(make([]byte, 0, usual)) }
+
+// Append appends what Encode returns.
+func (e *Entry) Append(b []byte) []byte {
 	b = strconv.AppendUint(append(b, `{"seq":`...), uint64(e.Seq), 10)
 	b = append(b, `,"time":"`...)
 	b = append(e.Time.UTC().AppendFormat(b, timeForm), '"')

@@ -55,12 +55,12 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(before, db.tail.Hold(before.Head, at, commits, db.now()), func(id scope.ID) (store.Used, error) {
+	group := db.gatherer.Gather(before, db.tail.Hold(before.Head, at, commits, db.now()), func(id scope.ID) (store.Used, error) {
 		if s, ok := scopes[id]; ok {
 			return s, nil
 		}
 		return store.Used{}, store.ErrNotFound
-	}, checkPayloads, db.now)
+	})
 	if len(group.Entries) == 0 {
 		_, err := conn.Exec(ctx, "ROLLBACK")
 		return group.Results, err
@@ -190,7 +190,7 @@ func (db *DB) finish(ctx context.Context, conn *pgxpool.Conn, g store.Group) err
 }
 
 // checkPayloads refuses what the server would: in a group it would refuse the others with it.
-func checkPayloads(e blackbox.Entry) error {
+func checkPayloads(e *blackbox.Entry) error {
 	ps := e.Payloads
 	for i, p := range ps {
 		if !storable(p.Name) {

@@ -50,6 +50,7 @@ type DB struct {
 	commits  *pgxpool.Pool // one connection: readers cannot keep a commit waiting
 
 	group     *store.Committer          // nil where the store is read only
+	gatherer  store.Gatherer            // of who holds the head lock
 	committed func(store.Receipt) error // nil: nobody is told
 	tail      store.Tail                // of who holds the head lock
 }
@@ -108,6 +109,7 @@ func (db *DB) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
 		return db.clean(err)
 	}
 	if !db.readOnly {
+		db.gatherer = store.Gatherer{Accept: checkPayloads, Now: db.now}
 		db.group = store.NewCommitter(db.writeGroup)
 	}
 	return nil

@@ -137,7 +137,7 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 	if err != nil {
 		return nil, err
 	}
-	group := store.Gather(top, db.tail.Hold(top.Head, at, commits, db.now()), g.scope, func(blackbox.Entry) error { return nil }, db.now)
+	group := db.gatherer.Gather(top, db.tail.Hold(top.Head, at, commits, db.now()), g.scope)
 	if err := g.put(group); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,10 @@ type DB struct {
 	now   func() time.Time
 	file  os.FileInfo // as it was opened
 
-	group   *store.Committer // nil where the file is read only
-	onGroup *groupConn       // of who holds the connection that writes
+	group *store.Committer // nil where the file is read only
+	// Of who holds the connection that writes:
+	onGroup  *groupConn
+	gatherer store.Gatherer
 
 	committed func(store.Receipt) error // nil: nobody is told
 	recent    recent
@@ -83,6 +85,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	if !o.ReadOnly {
+		db.gatherer.Now = db.now
 		db.group = store.NewCommitter(db.writeGroup)
 	}
 	return db, nil
