@@ -178,7 +178,7 @@ func (r *recording) eachCut(t *testing.T, f func(at int, s *setup, what string))
 
 // With durability: fsync no power cut takes an entry of a call that left, or of an answer that somebody got, and none looks like tampering.
 func TestPowerCutWithFsync(t *testing.T) {
-	r := record(t, "fsync", kills(220, 600))
+	r := record(t, "fsync", kills(340, 700))
 	cuts, sentAll := 0, 0
 	r.eachCut(t, func(at int, s *setup, what string) {
 		cuts++
@@ -195,7 +195,7 @@ func TestPowerCutWithFsync(t *testing.T) {
 		}
 		s.holds(what, sent, answered)
 	})
-	t.Logf("%d power cuts, on average after %d of %d calls", cuts, sentAll/cuts, kills(220, 600))
+	t.Logf("%d power cuts, on average after %d of %d calls", cuts, sentAll/cuts, kills(340, 700))
 	r.goesOn(t)
 }
 
@@ -244,7 +244,7 @@ func (r *recording) goesOn(t *testing.T) {
 
 // With durability: process a power cut may take the last entries, and no more; verification says so once the machine was started anew.
 func TestPowerCutWithoutFsync(t *testing.T) {
-	r := record(t, "process", kills(220, 600))
+	r := record(t, "process", kills(340, 700))
 	lost, whole := 0, 0
 	r.eachCut(t, func(at int, s *setup, what string) {
 		out, code := s.verifyAnew()

@@ -97,7 +97,7 @@ func filledFile(t *testing.T, s *setup) (string, func()) {
 		db, err := sql.Open("sqlite", "file:"+s.db()+"?_pragma=busy_timeout(5000)")
 		give(t, err)
 		defer db.Close()
-		_, err = db.Exec("INSERT INTO kept (key, value) VALUES ('filler', randomblob(?))", 9<<20) // and 4 MiB of the write-ahead log
+		_, err = db.Exec("INSERT INTO kept (key, value) VALUES ('filler', randomblob(?))", 5<<20) // and 8 MiB of the write-ahead log
 		give(t, err)
 	}
 }

@@ -20,17 +20,17 @@ var (
 )
 
 // page is how many entries are read at a time, so that a long verification holds no read transaction open for long.
-const page = 256
+const page = 512
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return pages(from, func(from blackbox.Seq) ([]blackbox.Row, error) { return db.rows(ctx, from) }, func(r blackbox.Row) blackbox.Seq { return r.Seq })
+	return pages(from, func(from, to blackbox.Seq) ([]blackbox.Row, error) { return db.rows(ctx, from, to) }, func(r blackbox.Row) blackbox.Seq { return r.Seq })
 }
 
 // Leaves implements store.Log.
 func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
 	return func(yield func([32]byte, error) bool) {
-		for r, err := range pages(from, func(from blackbox.Seq) ([]blackbox.Row, error) { return db.leaves(ctx, from) }, func(r blackbox.Row) blackbox.Seq { return r.Seq }) {
+		for r, err := range pages(from, func(from, to blackbox.Seq) ([]blackbox.Row, error) { return db.leaves(ctx, from, to) }, func(r blackbox.Row) blackbox.Seq { return r.Seq }) {
 			if !yield(r.Hash, err) {
 				return
 			}
@@ -38,63 +38,79 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 	}
 }
 
-// pages yields what read gives, page after page, until one is not full. The next page is read while one is worked on.
-func pages[T any](from blackbox.Seq, read func(blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
-	type result struct {
-		list []T
-		err  error
-	}
+// ahead is how many pages are read while one is worked on.
+const ahead = 3
+
+// A pageResult is what reading a page came to.
+type pageResult[T any] struct {
+	list []T
+	to   blackbox.Seq
+	err  error
+}
+
+// pages yields what read gives, page after page. Where entries follow one another without a gap, as they do unless somebody has taken some away,
+// several pages are read at once. read reads from a number on, up to another, 0 for what a page holds.
+func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		ahead := make(chan result, 1) // room, so that a reading that nobody waits for ends
-		list, err := read(from)
-		early := false // list was read ahead
-		for {
-			if err != nil {
+		give := func(r pageResult[T]) bool {
+			for _, t := range r.list {
+				if !yield(t, nil) {
+					return false
+				}
+				from = seq(t) + 1
+			}
+			if r.err != nil {
 				var none T
-				yield(none, fmt.Errorf("entries: %w", err))
+				yield(none, fmt.Errorf("entries: %w", r.err))
+			}
+			return r.err == nil
+		}
+		for {
+			list, err := read(from, 0)
+			if !give(pageResult[T]{list: list, err: err}) || len(list) < page || from > math.MaxInt64 {
 				return
 			}
-			full := len(list) >= page
-			if len(list) > 0 {
-				from = seq(list[len(list)-1]) + 1
-			}
-			if full {
-				next := from
-				go func() {
-					list, err := read(next)
-					ahead <- result{list, err}
-				}()
-			}
-			for _, r := range list {
-				if !yield(r, nil) {
+			reading := []chan pageResult[T]{}
+			for next, whole := from, true; whole; {
+				for ; len(reading) < ahead && next <= math.MaxInt64-page; next += page {
+					reading = append(reading, readAhead(next, read))
+				}
+				if len(reading) == 0 {
+					break
+				}
+				r := <-reading[0]
+				reading = reading[1:]
+				if !give(r) {
 					return
 				}
-			}
-			switch {
-			case full:
-				r := <-ahead
-				list, err, early = r.list, r.err, true
-			case early: // more may have been committed since it was read
-				list, err = read(from)
-				early = false
-			default:
-				return
+				whole = from == r.to
 			}
 		}
 	}
 }
 
+// readAhead reads a page on another goroutine, which ends also where nobody waits for it.
+func readAhead[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error)) chan pageResult[T] {
+	out := make(chan pageResult[T], 1)
+	go func() {
+		r := pageResult[T]{to: from + page}
+		r.list, r.err = read(from, r.to)
+		out <- r
+	}()
+	return out
+}
+
 // readPage hands the columns of a page's rows to each, beneath database/sql, which would copy all bytes once more. It ends with all rows of its last
 // number: there are several where somebody made the table anew without its key.
-func (db *DB) readPage(ctx context.Context, columns string, from blackbox.Seq, to []driver.Value, each func(blackbox.Seq)) (err error) {
+func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.Seq, to []driver.Value, each func(blackbox.Seq)) (err error) {
 	conn, err := db.read.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	return conn.Raw(func(c any) (err error) {
-		args := []driver.NamedValue{{Ordinal: 1, Value: lowest(from)}}
-		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq >= ? ORDER BY seq", args)
+		args := []driver.NamedValue{{Ordinal: 1, Value: lowest(from)}, {Ordinal: 2, Value: highest(upTo)}}
+		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq", args)
 		if err != nil {
 			return err
 		}
@@ -119,10 +135,10 @@ func (db *DB) readPage(ctx context.Context, columns string, from blackbox.Seq, t
 	})
 }
 
-func (db *DB) rows(ctx context.Context, from blackbox.Seq) ([]blackbox.Row, error) {
+func (db *DB) rows(ctx context.Context, from, upTo blackbox.Seq) ([]blackbox.Row, error) {
 	out := make([]blackbox.Row, 0, page)
 	var to [4]driver.Value
-	err := db.readPage(ctx, "seq, body, hash, payloads", from, to[:], func(seq blackbox.Seq) {
+	err := db.readPage(ctx, "seq, body, hash, payloads", from, upTo, to[:], func(seq blackbox.Seq) {
 		r := blackbox.Row{Seq: seq, Encoded: raw(to[1]), Hash: whole(raw(to[2]))}
 		var err error
 		if r.Payloads, err = decodePayloads(raw(to[3])); err != nil {
@@ -133,10 +149,10 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) ([]blackbox.Row, erro
 	return out, err
 }
 
-func (db *DB) leaves(ctx context.Context, from blackbox.Seq) ([]blackbox.Row, error) {
+func (db *DB) leaves(ctx context.Context, from, upTo blackbox.Seq) ([]blackbox.Row, error) {
 	out := make([]blackbox.Row, 0, page)
 	var to [2]driver.Value
-	err := db.readPage(ctx, "seq, hash", from, to[:], func(seq blackbox.Seq) {
+	err := db.readPage(ctx, "seq, hash", from, upTo, to[:], func(seq blackbox.Seq) {
 		out = append(out, blackbox.Row{Seq: seq, Hash: whole(raw(to[1]))})
 	})
 	return out, err
@@ -159,6 +175,14 @@ func lowest(from blackbox.Seq) int64 {
 		return math.MinInt64
 	}
 	return int64(from)
+}
+
+// highest is the number before one; the highest there may be for 0.
+func highest(upTo blackbox.Seq) int64 {
+	if upTo == 0 {
+		return math.MaxInt64
+	}
+	return int64(upTo) - 1
 }
 
 // whole is a hash as it is stored; zero, which fits nothing, for one of another length.

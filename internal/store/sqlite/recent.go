@@ -8,7 +8,7 @@ import (
 )
 
 // maxRecent is how many hashes are remembered: two megabytes.
-const maxRecent = 1 << 16
+const maxRecent = 1 << 18
 
 // recent are the hashes of entries that this process has committed, up to the newest, without one of another process among them. Its methods
 // may be called concurrently.

@@ -15,7 +15,7 @@ import (
 // TestDroppedRoomIsUsedAgain: of small payloads too, which share their pages with bodies. A log whose payloads are dropped as it grows
 // takes up little more than its bodies.
 func TestDroppedRoomIsUsedAgain(t *testing.T) {
-	const n, body, payload = 3000, 900, 1500
+	const n, body, payload = 12000, 900, 1500
 	db := open(t, filepath.Join(t.TempDir(), "navra.db"))
 	grow := func() store.Room {
 		t.Helper()

@@ -31,6 +31,9 @@ type Options struct {
 // busyTimeout is how long a process waits for another's write lock.
 const busyTimeout = 10 * time.Second
 
+// pageSize is that of a new file, in bytes: so large that an entry with a payload, of which 4 KiB are kept, needs no page of its own besides.
+const pageSize = 8192
+
 // readers is how many connections read at once.
 const readers = 4
 
@@ -169,7 +172,7 @@ func dsn(path string, o Options, immediate bool) string {
 		synchronous = "synchronous(FULL)"
 	}
 	for _, p := range []string{
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
+		fmt.Sprintf("page_size(%d)", pageSize), fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
 	} {
 		q.Add("_pragma", p)
 	}
@@ -177,7 +180,7 @@ func dsn(path string, o Options, immediate bool) string {
 		q.Set("mode", "ro")
 	} else {
 		q.Set("mode", "rw") // prepareFile has made it: where it is moved away, no other is made in its place, which would take its write-ahead log
-		q.Add("_pragma", "journal_mode(WAL)")
+		q.Set("_journal_mode", "WAL") // after the pragmas, which are sorted: it makes the first page, with its size
 	}
 	if immediate {
 		q.Set("_txlock", "immediate")
