@@ -179,7 +179,7 @@ func dsn(path string, o Options, immediate bool) string {
 	if o.ReadOnly {
 		q.Set("mode", "ro")
 	} else {
-		q.Set("mode", "rw") // prepareFile has made it: where it is moved away, no other is made in its place, which would take its write-ahead log
+		q.Set("mode", "rw")           // prepareFile has made it: where it is moved away, no other is made in its place, which would take its write-ahead log
 		q.Set("_journal_mode", "WAL") // after the pragmas, which are sorted: it makes the first page, with its size
 	}
 	if immediate {
