@@ -29,6 +29,7 @@ type Committer struct {
 	once    sync.Once     // closes closing
 	closing chan struct{}
 	ended   chan struct{}
+	spare   sync.Pool // waitings of callers who were answered, so that not each commit needs another
 
 	mu     sync.Mutex
 	queue  []*waiting // that no group has taken, oldest first
@@ -38,9 +39,10 @@ type Committer struct {
 	// Of run:
 	taken   []*waiting
 	commits []Commit
-	last    int // how many were answered with the group before, or waited then
-	vain    int // how often in turn a group was waited for in vain
-	skip    int // groups that are not waited for
+	last    int       // how many were answered with the group before, or waited then
+	until   time.Time // then they have come again, or are about something else
+	vain    int       // how often in turn a group was waited for in vain
+	skip    int       // groups that are not waited for
 }
 
 // A waiting is a commit and its caller, who waits for done.
@@ -49,13 +51,12 @@ type waiting struct {
 	done   chan Result // room for one
 }
 
-// waitings are those of callers who were answered, so that not each commit needs another.
-var waitings = sync.Pool{New: func() any { return &waiting{done: make(chan Result, 1)} }}
+func newWaiting() any { return &waiting{done: make(chan Result, 1)} }
 
 // NewCommitter returns a committer that writes groups by write: all of a group, or nothing and an error. write does not keep what it is given.
 // Close ends the committer.
 func NewCommitter(write func([]Commit) ([]Result, error)) *Committer {
-	c := &Committer{write: write, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), enough: 1}
+	c := &Committer{write: write, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), spare: sync.Pool{New: newWaiting}, enough: 1}
 	go c.run()
 	return c
 }
@@ -77,10 +78,10 @@ func (c *Committer) join(ctx context.Context, commit Commit) Result {
 	if err := ctx.Err(); err != nil {
 		return Result{Err: err}
 	}
-	w := waitings.Get().(*waiting)
+	w := c.spare.Get().(*waiting)
 	defer func() {
 		w.commit = Commit{}
-		waitings.Put(w) // nobody else has it any more: it was answered, or taken out of the queue
+		c.spare.Put(w) // nobody else has it any more: it was answered, or taken out of the queue
 	}()
 	w.commit = commit
 	if !c.add(w) {
@@ -159,7 +160,7 @@ func (c *Committer) await(n int) bool {
 	return len(c.queue) >= n
 }
 
-// How long a group is waited for. Where it was waited for in vain twice in turn, the next 1 is not, then 2, 4, up to 64.
+// How long after a group the next one is waited for. Where it was waited for in vain twice in turn, the next 1 is not, then 2, 4, up to 64.
 const (
 	lull    = 400 * time.Microsecond
 	many    = 4 // fewer are not waited for
@@ -168,14 +169,16 @@ const (
 
 // gather takes what waits, after a moment for those who were answered together and are about to commit again: else the first of them would be alone.
 func (c *Committer) gather() {
-	switch {
+	enough := c.last - c.last/8
+	switch left := time.Until(c.until); {
+	case c.last < many || left <= 0 || c.await(enough): // there is nobody to wait for
 	case c.skip > 0:
 		c.skip--
-	case c.last >= many && !c.awaitLast():
+	case c.waitFor(enough, left):
+		c.vain = 0
+	default:
 		c.vain = min(c.vain+1, maxVain)
 		c.skip = 1 << c.vain >> 2
-	default:
-		c.vain = 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,13 +188,9 @@ func (c *Committer) gather() {
 	c.enough = 0 // nobody is to be woken while the group is written
 }
 
-// awaitLast reports whether nearly as many wait as last time, or do within a lull.
-func (c *Committer) awaitLast() bool {
-	n := c.last - c.last/8
-	if c.await(n) {
-		return true
-	}
-	end := time.NewTimer(lull)
+// waitFor reports whether n wait before the time is over.
+func (c *Committer) waitFor(n int, left time.Duration) bool {
+	end := time.NewTimer(left)
 	defer end.Stop()
 	for {
 		select {
@@ -225,7 +224,7 @@ func (c *Committer) group() {
 		w.done <- results[i]
 	}
 	clear(c.taken)
-	c.last = min(len(c.taken)+c.Waiting(), MaxGroup)
+	c.last, c.until = min(len(c.taken)+c.Waiting(), MaxGroup), time.Now().Add(lull)
 	if err != nil && time.Since(began) >= slow {
 		c.refuse(err, false)
 	}
