@@ -52,7 +52,7 @@ func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (
 	if err != nil || !ok || limit <= 0 {
 		return 0, err
 	}
-	next := below
+	next := from
 	err = db.tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `CREATE TEMP TABLE IF NOT EXISTS bare (seq INTEGER PRIMARY KEY, body BLOB, hash BLOB)`)
 		if err != nil {
@@ -66,7 +66,7 @@ func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (
 		if n = int(dropped); err != nil {
 			return err
 		}
-		if n > 0 && n == limit {
+		if n > 0 {
 			if err := tx.QueryRowContext(ctx, "SELECT max(seq) + 1 FROM temp.bare").Scan(&next); err != nil {
 				return err
 			}
