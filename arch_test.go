@@ -52,7 +52,7 @@ var imports = map[string][]string{
 	"internal/demo":                 {"internal/jsonrpc"},
 	"internal/chokepoint": {
 		"internal/auth", "internal/blackbox", "internal/catalogue", "internal/filter", "internal/ifc", "internal/jsonrpc",
-		"internal/mcp", "internal/policy", "internal/scope", "internal/seal", "internal/store",
+		"internal/mcp", "internal/policy", "internal/schema", "internal/scope", "internal/seal", "internal/store",
 	},
 	"internal/gateway/internal/upstream": {"internal/auth", "internal/catalogue", "internal/chokepoint", "internal/jsonrpc", "internal/mcp", "internal/shim"},
 	"internal/gateway": {

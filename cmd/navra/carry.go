@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"navra/internal/config"
+	"navra/internal/seal"
 	"navra/internal/ship"
 )
 
@@ -63,14 +64,14 @@ type carriers struct {
 	shipper *ship.Shipper
 }
 
-func (p plan) carry(db database, tell func(context.Context, string) error, log *slog.Logger) *carriers {
+func (p plan) carry(db database, key seal.Key, tell func(context.Context, string) error, log *slog.Logger) *carriers {
 	c := &carriers{}
 	if to := p.Remotes.checkpoints; to != nil {
 		c.notes = ship.NewNotes(ship.NotesOptions{To: to, Logger: log, Tell: tell})
 	}
 	if to := p.Remotes.entries; to != nil {
 		c.entries = func() *ship.Shipper {
-			return ship.Start(ship.Options{Log: db, Store: db, To: to, Version: version, Payloads: p.Blackbox.ShipPayloads, Logger: log, Tell: tell})
+			return ship.Start(ship.Options{Log: db, Store: db, To: to, Version: version, Payloads: p.Blackbox.ShipPayloads, Logger: log, Tell: tell, Tag: key.For("shipped").Tag})
 		}
 	}
 	return c

@@ -17,6 +17,7 @@ import (
 	"navra/internal/chokepoint"
 	"navra/internal/config"
 	"navra/internal/listener"
+	"navra/internal/mcp"
 	"navra/internal/transport/streamable"
 	"navra/internal/transport/websocket"
 )
@@ -140,10 +141,15 @@ func (x *front) report(cp *chokepoint.Chokepoint, log *slog.Logger) (end func())
 	var work sync.WaitGroup
 	work.Go(func() {
 		failing := false
-		x.refusals.Report(ctx, func(counts map[string]int64) error {
+		x.refusals.Report(ctx, func(by listener.Sender, counts map[string]int64) error {
 			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), reportTime)
 			defer done()
-			err := cp.Refused(ctx, counts)
+			var err error
+			if by == (listener.Sender{}) {
+				err = cp.Refused(ctx, counts)
+			} else {
+				err = cp.RefusedUnread(ctx, by.Principal, by.Auth, by.Transport, counts)
+			}
 			if err != nil && !failing {
 				log.Error("refused requests could not be recorded; they are counted until they can be", "err", err)
 			}
@@ -195,12 +201,12 @@ func newFront(base context.Context, f *config.File, r *running, in, admin door, 
 	mux := http.NewServeMux()
 	x.endpoint = streamable.New(streamable.Options{
 		Base: base, Handler: x.gate.Guard(r.gateway), Auth: who, Logger: log, Loopback: in.loopback(), AllowedHosts: hosts, AllowedOrigins: f.Listen.Origins,
-		Poll: f.Listen.Poll,
+		Poll: f.Listen.Poll, Refused: x.refusals.Of(mcp.HTTP),
 	})
 	mux.Handle("/mcp", listener.CORS(f.Listen.Origins, x.endpoint))
 	x.sockets = websocket.New(websocket.Options{
 		Base: base, Handler: x.gate.Guard(r.gateway), Auth: who, Logger: log, Loopback: in.loopback(), AllowedHosts: hosts, AllowedOrigins: f.Listen.Origins,
-		Changed: r.chokepoint.Changed,
+		Changed: r.chokepoint.Changed, Refused: x.refusals.Of(mcp.WebSocket),
 	})
 	mux.Handle("/ws", x.sockets)
 	x.clients = listener.NewServer(in, listener.Options{

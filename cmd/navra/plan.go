@@ -86,7 +86,7 @@ func (p plan) build(ctx context.Context, log *slog.Logger) (*running, error) {
 		Policy: pol, Filter: detectors, Store: store.Limited{Store: db, Limit: room.limit}, Catalogue: catalogue.NewBook(p.Upstreams, p.NamesMax), Vault: key.For("placeholders"),
 		Logger: log, Version: version, Spans: tell(spans), Baggage: p.Telemetry.Baggage, Renew: renew,
 	})
-	carriers := p.carry(db, cp.Event, log)
+	carriers := p.carry(db, key, cp.Event, log)
 	guard, err := watch(ctx, db, p, key, cp.Event, carriers.offer(), log)
 	if err != nil {
 		spans.Close(ctx)

@@ -130,3 +130,14 @@ func (p *Chokepoint) Halts(who auth.Principal, upstream string) error {
 	}
 	return nil
 }
+
+// Expelled says why streams of a principal are ended, as far as this process has heard: ErrRevoked, ErrUnnamed, or nil.
+func (p *Chokepoint) Expelled(who auth.Principal) error {
+	if said := p.said.Load(); said != nil && revoked(said, who) {
+		return ErrRevoked
+	}
+	if !p.policy.Load().Names(who) {
+		return ErrUnnamed
+	}
+	return nil
+}

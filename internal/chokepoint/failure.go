@@ -15,6 +15,7 @@ var (
 	ErrCancelled   = errors.New("cancelled by the client")
 	ErrDeadline    = errors.New("the call's deadline passed")
 	ErrPaused      = errors.New("an operator has paused it")
+	ErrUnnamed     = errors.New("the configuration does not name its principal any more")
 	ErrRevoked     = errors.New("the credential of its client was revoked")
 	ErrShutdown    = errors.New("navra is shutting down")
 	ErrUnavailable = errors.New("the upstream is not available")

@@ -31,6 +31,7 @@ type Question struct {
 	to       Peer
 	ask      jsonrpc.ID // navra's id, towards the client
 	params   jsonrpc.Raw
+	form     jsonrpc.Raw // that the answer is held against; nil: none
 	need     mcp.Capabilities
 	posed    bool // it may go to the client
 	unbidden bool // it is not known to have been asked: only its answer came
@@ -102,6 +103,7 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 	}
 	q.seq, q.ask, q.posed = x.entry.Seq, questionID(), x.verdict.Permits()
 	if q.posed {
+		q.form = formOf(q.kind, x.final)
 		q.params = questionFor(q.kind, x.final, q.lane.upstream, q.to.Version, q.ask)
 		if q.task = relatedTo(params); q.task != "" && mcp.TasksIn(q.to.Version) == mcp.CoreTasks {
 			if public := p.publicTask(q); public != "" {
@@ -215,6 +217,9 @@ func (p *Chokepoint) AdmitAnswer(ctx context.Context, from Peer, q *Question, ms
 		return ToUpstream{}, ErrUncleared
 	}
 	out, bad, err := p.judgeAnswer(ctx, from, q, msg)
+	if no := (*misfit)(nil); errors.As(err, &no) { // the client has answered and is not told; the upstream is, as if it had closed the form
+		out, err = cancelled, nil
+	}
 	if err != nil {
 		return ToUpstream{}, err
 	}
@@ -227,13 +232,15 @@ var (
 	errNoAnswer    = errors.New("the client did not answer")
 )
 
-// judgeAnswer judges and records what a client answers. It returns what goes on: a result, or an error.
+// judgeAnswer judges and records what a client answers. It returns what goes on: a result, or an error. Its own error is a *misfit where the answer
+// does not fit the form.
 func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, msg jsonrpc.Message) (jsonrpc.Raw, *jsonrpc.Error, error) {
 	x := p.questioning(q)
 	x.way, x.asked, x.unbidden = toUpstream, q.kind, q.unbidden
 	x.entry.Kind, x.entry.Cause, x.entry.Target = blackbox.ClientAnswer, q.seq, ""
 	x.role = q.role
 	x.open = opening(from)
+	no := misfitting(q.form, msg.Result)
 	switch {
 	case msg.Error != nil:
 		x.body = errorBody(*msg.Error)
@@ -243,6 +250,9 @@ func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, ms
 	case !fits(q.kind, msg.Result):
 		v := policy.Denied(policy.StageMessage, errAnswerShape.Error())
 		x.pre, x.body = &v, msg.Result
+	case no != nil:
+		v := policy.Denied(policy.StageSchema, no.Error())
+		x.pre, x.body = &v, msg.Result
 	default:
 		x.body = withoutMeta(msg.Result)
 	}
@@ -250,6 +260,8 @@ func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, ms
 		return nil, nil, fmt.Errorf("record the answer to %s: %w", q.kind.Method(), err)
 	}
 	switch {
+	case x.pre != nil && x.verdict.Stage == policy.StageSchema:
+		return nil, nil, no
 	case x.pre != nil && x.verdict.Denies():
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: errAnswerShape.Error()}, nil
 	case !x.verdict.Permits():

@@ -7,6 +7,7 @@ import (
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/schema"
 )
 
 // Bounds on what may be asked for.
@@ -23,8 +24,16 @@ func unfit(kind mcp.Question, params jsonrpc.Raw, v mcp.Version) string {
 	if mode, _ := params.Get("mode"); string(mode) == `"url"` {
 		return unfitURL(params)
 	}
-	schema, _ := params.Get("requestedSchema")
-	props, _ := schema.Get("properties")
+	form := formOf(kind, params)
+	if len(form) > maxForm {
+		return "the form is too large"
+	}
+	if form != nil {
+		if _, err := schema.Compile(form); err != nil {
+			return "the form's schema cannot be used: " + err.Error()
+		}
+	}
+	props, _ := form.Get("properties")
 	n := 0
 	for name, def := range props.Members() {
 		title, _ := def.Get("title")
@@ -121,17 +130,17 @@ func elicitationFor(params jsonrpc.Raw, v mcp.Version, id jsonrpc.ID) jsonrpc.Ra
 		return params
 	}
 	params = params.Without("mode")
-	schema, ok := params.Get("requestedSchema")
+	form, ok := params.Get("requestedSchema")
 	if !ok {
 		return params
 	}
-	schema = schema.Without("$schema")
-	props, _ := schema.Get("properties")
+	form = form.Without("$schema")
+	props, _ := form.Get("properties")
 	o := new(jsonrpc.Object)
 	for name, def := range props.Members() {
 		o.Raw(name, olderField(def))
 	}
-	return params.With("requestedSchema", schema.With("properties", o.Done()))
+	return params.With("requestedSchema", form.With("properties", o.Done()))
 }
 
 // olderField puts a form's field in the form of 2025-06-18: a default only of what is true or false, choices by their values and names.

@@ -135,8 +135,17 @@ func (p *Chokepoint) Event(ctx context.Context, text string) error { return p.te
 // Refused records how many requests were refused before anybody was proven to send them, by address: those with the most singly, the rest
 // together.
 func (p *Chokepoint) Refused(ctx context.Context, counts map[string]int64) error {
-	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Denied(policy.StageMessage, "refused before authentication")}
-	x.entry = blackbox.Entry{Kind: blackbox.Event, Principal: Navra}
+	return p.refused(ctx, "refused before authentication", blackbox.Entry{Principal: Navra}, counts)
+}
+
+// RefusedUnread records how many requests of a principal were refused before anything in them was read, by status and reason.
+func (p *Chokepoint) RefusedUnread(ctx context.Context, principal, way, transport string, counts map[string]int64) error {
+	return p.refused(ctx, "refused before the method was known", blackbox.Entry{Principal: principal, Auth: way, Transport: transport}, counts)
+}
+
+func (p *Chokepoint) refused(ctx context.Context, why string, e blackbox.Entry, counts map[string]int64) error {
+	x := Crossing{way: toUpstream, began: p.now(), verdict: policy.Denied(policy.StageMessage, why), entry: e}
+	x.entry.Kind = blackbox.Event
 	most := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
 	for _, from := range most {
 		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: from, N: counts[from]})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -37,9 +38,10 @@ type retry struct {
 	parked   string      // handle of a call that waits for them
 	upstream jsonrpc.Raw // the upstream's own state
 	kinds    map[string]mcp.Question
-	sealed   bool // the state was made here, for this call of this principal
-	same     bool // nothing else is said with it either, and it is used for the first time
-	again    bool // the call is made anew: it has not run
+	forms    map[string]jsonrpc.Raw // that answers are held against
+	sealed   bool                   // the state was made here, for this call of this principal
+	same     bool                   // nothing else is said with it either, and it is used for the first time
+	again    bool                   // the call is made anew: it has not run
 }
 
 // asksBack reports whether a result asks for something before the call can end.
@@ -128,10 +130,13 @@ func firstMember(o jsonrpc.Raw) jsonrpc.Raw {
 func (p *Chokepoint) inputRequired(c *clearance, questions []*Question, r retry) jsonrpc.Message {
 	o := new(jsonrpc.Object).Text("resultType", "input_required")
 	asks := new(jsonrpc.Object)
-	r.kinds = map[string]mcp.Question{}
+	r.kinds, r.forms = map[string]mcp.Question{}, map[string]jsonrpc.Raw{}
 	for _, q := range questions {
 		asks.Raw(q.key, q.input())
 		r.kinds[q.key] = q.kind
+		if q.form != nil && r.parked == "" { // a parked call knows its questions
+			r.forms[q.key] = q.form
+		}
 	}
 	if len(questions) > 0 {
 		o.Raw("inputRequests", asks.Done())
@@ -151,6 +156,13 @@ func (p *Chokepoint) sealState(c *clearance, r retry) string {
 		kinds.Text(key, kind.String())
 	}
 	o := new(jsonrpc.Object).Text("call", callDigest(c.method, c.x.facts.Item, c.sent)).Text("meta", metaDigest(c.from, c.sent)).Int("until", p.now().Add(stateLife).Unix())
+	if len(r.forms) > 0 {
+		forms := new(jsonrpc.Object)
+		for key, form := range r.forms {
+			forms.Raw(key, form)
+		}
+		o.Raw("forms", forms.Done())
+	}
 	o.Raw("asked", kinds.Done()).Raw("state", r.upstream).Int("rounds", int64(c.rounds+1))
 	if r.parked != "" {
 		o.Text("parked", r.parked)
@@ -221,6 +233,11 @@ func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, ro
 	n, _ := s.Get("rounds")
 	count, _ := n.Int()
 	*rounds = int(count)
+	forms, _ := s.Get("forms")
+	r.forms = map[string]jsonrpc.Raw{}
+	for key, form := range forms.Members() {
+		r.forms[key] = form
+	}
 	asked, _ := s.Get("asked")
 	for key, v := range asked.Members() {
 		word, _ := v.Text()
@@ -288,14 +305,18 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 		if n++; n > maxRound {
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid params: more than %d inputResponses", maxRound)})
 		}
-		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role, unbidden: !r.sealed}
+		q := &Question{by: p, kind: kind, call: c, lane: c.lane, key: key, to: from, role: p.policy.Load().Name(x.facts).Role, unbidden: !r.sealed, form: r.forms[key]}
 		if !fits(kind, v) && c.task != nil { // what was asked, only the upstream knows; it ignores other keys
 			continue
 		}
 		if !fits(kind, v) { // the upstream asks anew, or refuses
-			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + strings.ToValidUTF8(key[:min(len(key), 64)], "") + " is no answer to what was asked"})
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + keyOf(key) + " is no answer to what was asked"})
 		}
 		value, bad, err := p.judgeAnswer(ctx, from, q, jsonrpc.Message{Result: v})
+		if no := (*misfit)(nil); errors.As(err, &no) {
+			x.verdict = policy.Denied(policy.StageSchema, no.Error())
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: the response " + keyOf(key) + ": " + no.Error()})
+		}
 		if err != nil || bad != nil {
 			x.verdict = policy.Denied(policy.StageContent, "an answer that goes with the call may not go to its upstream")
 			return p.deny(from, x, NotSent)
@@ -305,6 +326,9 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 	r.inputs = out.Done()
 	return nil
 }
+
+// keyOf is a key that a client is told of.
+func keyOf(key string) string { return strings.ToValidUTF8(key[:min(len(key), 64)], "") }
 
 // AdmitRound judges what a client answered to the questions of m's result, and makes the retry of the call. Where the call cannot go on,
 // the error is a *Refusal that holds the answer to the client.
@@ -326,6 +350,9 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 			return ToUpstream{}, ErrUncleared
 		}
 		value, bad, err := p.judgeAnswer(ctx, from, q, a)
+		if no := (*misfit)(nil); errors.As(err, &no) {
+			value, err = cancelled, nil
+		}
 		if bad != nil && q.kind == mcp.AskElicitation && (!ok || a.Error != nil) {
 			value, bad = cancelled, nil
 		}
@@ -374,7 +401,7 @@ func (m ToUpstream) Input(q *Question) (jsonrpc.Raw, bool) {
 }
 
 // Fits reports whether v can be an answer to q.
-func (q *Question) Fits(v jsonrpc.Raw) bool { return fits(q.kind, v) }
+func (q *Question) Fits(v jsonrpc.Raw) bool { return fits(q.kind, v) && misfitting(q.form, v) == nil }
 
 // Key names the question in a result that asks a client of the stateless era.
 func (q *Question) Key(key string) { q.key = key }

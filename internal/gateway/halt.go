@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"navra/internal/auth"
-	"navra/internal/chokepoint"
 )
 
 // hearEvery is how often the store is asked what operators have said in other processes, while something is under way that they may end.
@@ -71,7 +70,8 @@ func (g *Gateway) endable() bool {
 	return len(g.carried)+len(g.parks)+len(g.asked) > 0 || g.readers.listening()
 }
 
-// endHalted cancels calls, questions and parked calls of who is paused or whose credential was revoked, and ends the streams of the latter.
+// endHalted cancels calls, questions and parked calls of who is paused or whose credential was revoked, and ends the streams of who may not come
+// any more. A session's stream outlives a pause, so that its client keeps navra; a listen ends where it follows what is paused.
 func (g *Gateway) endHalted() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,9 +91,23 @@ func (g *Gateway) endHalted() {
 		}
 	}
 	for l := range g.listeners {
-		if g.chokepoint.Halts(l.from.Who, chokepoint.Self) != nil {
+		if g.chokepoint.Expelled(l.from.Who) != nil {
 			l.end()
 		}
 	}
-	g.readers.endListens(func(who auth.Principal) error { return g.chokepoint.Halts(who, chokepoint.Self) })
+	g.readers.endListens(g.halted)
+	g.readers.makeUp(g.chokepoint.Halts)
+}
+
+// halted says why a listen is ended; nil where it is not.
+func (g *Gateway) halted(r *reader) error {
+	if why := g.chokepoint.Expelled(r.from.Who); why != nil {
+		return why
+	}
+	for _, it := range r.watches {
+		if why := g.chokepoint.Halts(r.from.Who, it.watch.Lane().Upstream()); why != nil {
+			return why
+		}
+	}
+	return nil
 }

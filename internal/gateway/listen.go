@@ -46,6 +46,9 @@ func (g *Gateway) Listen(ctx context.Context, who auth.Principal, in mcp.Inbound
 		delete(g.listeners, l)
 		g.mu.Unlock()
 	}()
+	if g.chokepoint.Expelled(who) != nil { // said before it was registered
+		end()
+	}
 	r := g.readers.session(from, 1)
 	defer g.readers.leave(r)
 	if in.Registered != nil {

@@ -252,6 +252,11 @@ func (g *Gateway) resume(ctx context.Context, retry chokepoint.ToUpstream, from 
 	for _, q := range p.open {
 		v, ok := retry.Input(q)
 		if !ok || !q.Fits(v) {
+			if ok {
+				if err := g.chokepoint.Again(ctx, from, q, v); err != nil {
+					g.log.ErrorContext(ctx, "an answer that does not fit was not recorded", "err", err)
+				}
+			}
 			left = append(left, q)
 			continue
 		}

@@ -40,6 +40,7 @@ type reader struct {
 type watching struct {
 	watch    chokepoint.Watch
 	unfollow func() // nil while the upstream has not agreed yet
+	halted   bool   // an operator has it paused: news of it is dropped
 }
 
 // readers are all that are told of changes. Its methods may be called concurrently.
@@ -313,22 +314,40 @@ func (rs *readers) anew() {
 	}
 }
 
-// listening reports whether there is a listen.
+// listening reports whether there is a listen, or anybody follows something.
 func (rs *readers) listening() bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return len(rs.listens) > 0
+	return len(rs.listens) > 0 || len(rs.watches) > 0
 }
 
-// endListens ends the listens for which there is a cause, each with its result.
-func (rs *readers) endListens(cause func(auth.Principal) error) {
+// makeUp has sessions be told once of what they follow when it is not paused any more: what they missed was dropped.
+func (rs *readers) makeUp(halts func(who auth.Principal, upstream string) error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.all {
+		if r.end != nil {
+			continue
+		}
+		for _, it := range r.watches {
+			was := it.halted
+			it.halted = halts(r.from.Who, it.watch.Lane().Upstream()) != nil
+			if was && !it.halted {
+				r.out.resource(notice{it.watch.Missed(), it.watch})
+			}
+		}
+	}
+}
+
+// endListens ends the listens for which there is a cause, each with its result. cause is called under the lock of what the listens follow.
+func (rs *readers) endListens(cause func(*reader) error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for r := range rs.all {
 		if r.end == nil {
 			continue
 		}
-		if why := cause(r.from.Who); why != nil {
+		if why := cause(r); why != nil {
 			r.end(why)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"navra/internal/auth"
 	"navra/internal/chokepoint"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -60,7 +59,7 @@ var errListenOver = errors.New("navra ends the subscription")
 
 // Conclude ends all listens with their results: they are requests, and would keep a gateway that drains waiting.
 func (g *Gateway) Conclude() {
-	g.readers.endListens(func(auth.Principal) error { return errListenOver })
+	g.readers.endListens(func(*reader) error { return errListenOver })
 }
 
 // followAtOnce bounds the resources of one listen that are asked for at the same time.
@@ -82,6 +81,9 @@ func (g *Gateway) listen(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 	defer g.readers.close(r)
 	defer g.heed(ctx, r)()
 	granted := g.grant(ctx, r)
+	if why := g.chokepoint.Expelled(from.Who); why != nil { // said before it was registered
+		end(why)
+	}
 	ack, err := g.chokepoint.Acknowledge(ctx, from, granted)
 	if err == nil {
 		err = out.Send(ack.Msg)

@@ -3,49 +3,64 @@ package listener
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
+
+	"navra/internal/auth"
+	"navra/internal/mcp"
 )
 
-// maxSources bounds how many addresses are counted singly between two reports; the rest are counted together.
+// maxSources bounds what is counted singly of one sender between two reports; the rest is counted together.
 const maxSources = 1000
 
 const others = "others"
 
-// Refusals counts requests that were refused before anybody was proven to send them, by address. The zero Refusals is ready. Its methods
-// may be called concurrently.
+// A Sender is a principal and the way in which it was proven. The zero Sender is nobody that was proven.
+type Sender struct{ Principal, Auth, Transport string }
+
+// Refusals counts requests that were refused before their method was known: those of nobody by address, those of a principal by reason. The zero
+// Refusals is ready. Its methods may be called concurrently, and never wait.
 type Refusals struct {
 	mu     sync.Mutex
-	counts map[string]int64 // guarded by mu
+	counts map[Sender]map[string]int64 // guarded by mu
 }
 
-// Count counts what next refuses with 401 or 403. It never waits.
+// Count counts what next refuses with 401 or 403.
 func (r *Refusals) Count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		next.ServeHTTP(&observed{ResponseWriter: w, heard: func(status int) {
 			if status == http.StatusUnauthorized || status == http.StatusForbidden {
-				r.add(clientOf(req.Context()).addr.String())
+				r.add(Sender{}, clientOf(req.Context()).addr.String(), 1)
 			}
 		}}, req)
 	})
 }
 
-func (r *Refusals) add(from string) { r.addMany(from, 1) }
+// Of returns what counts the refusals of principals that come over a transport. why is one of few texts.
+func (r *Refusals) Of(transport mcp.Transport) func(who auth.Principal, status int, why string) {
+	return func(who auth.Principal, status int, why string) {
+		r.add(Sender{who.Name(), who.Method(), string(transport)}, strconv.Itoa(status)+" "+why, 1)
+	}
+}
 
-func (r *Refusals) addMany(from string, n int64) {
+func (r *Refusals) add(by Sender, source string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts == nil {
-		r.counts = map[string]int64{}
+		r.counts = map[Sender]map[string]int64{}
 	}
-	if _, known := r.counts[from]; !known && len(r.counts) >= maxSources && from != others {
-		from = others
+	if r.counts[by] == nil {
+		r.counts[by] = map[string]int64{}
 	}
-	r.counts[from] += n
+	if _, known := r.counts[by][source]; !known && len(r.counts[by]) >= maxSources {
+		source = others
+	}
+	r.counts[by][source] += n
 }
 
 // take returns what was counted since the last time; nil for nothing.
-func (r *Refusals) take() map[string]int64 {
+func (r *Refusals) take() map[Sender]map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.counts
@@ -53,16 +68,9 @@ func (r *Refusals) take() map[string]int64 {
 	return c
 }
 
-// putBack counts again what could not be told.
-func (r *Refusals) putBack(counts map[string]int64) {
-	for from, n := range counts {
-		r.addMany(from, n)
-	}
-}
-
-// Report calls tell with what was counted, at most once a second, until ctx ends, and then once more if there is something. What could not
-// be told is told with the next.
-func (r *Refusals) Report(ctx context.Context, tell func(counts map[string]int64) error) {
+// Report calls tell with what was counted of each sender, at most once a second, until ctx ends, and then once more if there is something. What
+// could not be told is told with the next.
+func (r *Refusals) Report(ctx context.Context, tell func(by Sender, counts map[string]int64) error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -70,8 +78,13 @@ func (r *Refusals) Report(ctx context.Context, tell func(counts map[string]int64
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		if c := r.take(); c != nil && tell(c) != nil {
-			r.putBack(c)
+		for by, counts := range r.take() {
+			if tell(by, counts) == nil {
+				continue
+			}
+			for source, n := range counts {
+				r.add(by, source, n)
+			}
 		}
 		if ctx.Err() != nil {
 			return

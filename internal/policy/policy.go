@@ -148,6 +148,12 @@ func (p *Policy) Roles(who auth.Principal) []string {
 	return who.Roles()
 }
 
+// Names reports whether a principal is one of those that count.
+func (p *Policy) Names(who auth.Principal) bool {
+	_, named := p.principals[who.Name()]
+	return named || p.principals == nil
+}
+
 // Facts are what is judged about one crossing towards an upstream.
 type Facts struct {
 	Who   auth.Principal

@@ -25,6 +25,7 @@ type Options struct {
 	Payloads bool // with what is kept of arguments and results
 	Logger   *slog.Logger
 	Tell     func(context.Context, string) error // records an event
+	Tag      func([]byte) [32]byte               // makes the keyed hash of how far it is
 
 	// Zero means the default.
 	Poll, FirstWait, TellAfter, Margin time.Duration
@@ -75,7 +76,7 @@ func Start(o Options) *Shipper {
 	to := sha256.Sum256([]byte(o.To.url)) // a collector of another address gets all entries
 	ctx, end := context.WithCancel(context.Background())
 	s := &Shipper{
-		o: o, turn: newTurn(o.Store, "shipped/"+hex.EncodeToString(to[:8])), wait: backoff{first: o.FirstWait}, end: end, stop: make(chan struct{}),
+		o: o, turn: newTurn(o.Store, "shipped/"+hex.EncodeToString(to[:8]), o.Tag), wait: backoff{first: o.FirstWait}, end: end, stop: make(chan struct{}),
 		trouble: trouble{what: "entries of the blackbox", tell: o.Tell, log: o.Logger, long: o.TellAfter},
 	}
 	s.work.Go(func() { s.run(ctx) })
@@ -113,7 +114,7 @@ func (s *Shipper) run(ctx context.Context) {
 	if s.turn.mine() { // it waits for the collector: let others try
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.o.Poll)
 		defer stop()
-		_ = s.turn.write(ctx, s.turn.at.Seq, 0) // else they wait until the lease is over
+		_ = s.turn.write(ctx, s.turn.at.at, 0) // else they wait until the lease is over
 	}
 }
 
@@ -130,7 +131,7 @@ func (s *Shipper) once(ctx context.Context) time.Duration {
 	wait := s.wait.next(err)
 	s.failed(ctx, err, wait)
 	if s.turn.mine() { // others are spared the same
-		if err := s.turn.write(ctx, s.turn.at.Seq, wait+s.lease()); err != nil && ctx.Err() == nil {
+		if err := s.turn.write(ctx, s.turn.at.at, wait+s.lease()); err != nil && ctx.Err() == nil {
 			s.o.Logger.Debug("the turn of shipping could not be kept", "err", err)
 		}
 	}
@@ -142,29 +143,24 @@ func (s *Shipper) lease() time.Duration { return s.o.To.timeout + s.o.Margin }
 // ship sends batch after batch until nothing is left.
 func (s *Shipper) ship(ctx context.Context) error {
 	for {
-		free, err := s.turn.read(ctx)
+		free, head, err := s.look(ctx)
+		if why := distrust(""); errors.As(err, &why) {
+			err = s.again(ctx, why)
+			if err == nil {
+				continue
+			}
+		}
 		if err != nil || !free {
 			return err
 		}
-		head, err := s.o.Log.Head(ctx)
-		if err != nil {
-			return err
-		}
-		from := s.turn.at.Seq
-		if head.Seq < from {
-			s.record(ctx, fmt.Sprintf("entries up to %d were shipped, and the log ends with %d: what comes is shipped under numbers that were used", from, head.Seq))
-			if err := s.turn.write(ctx, head.Seq, s.lease()); err != nil {
-				return err
-			}
-			continue
-		}
-		if head.Seq == from && !s.turn.mine() {
+		from := s.turn.at.at
+		if head.Seq == from.Seq && !s.turn.mine() {
 			return nil
 		}
 		if err := s.turn.write(ctx, from, s.lease()); err != nil {
 			return err
 		}
-		batch, err := s.read(ctx, from+1)
+		batch, err := s.read(ctx, from.Seq+1)
 		if err != nil {
 			return err
 		}
@@ -177,6 +173,64 @@ func (s *Shipper) ship(ctx context.Context) error {
 		s.wait.n = 0
 		s.over(ctx)
 	}
+}
+
+// look tells whether this process may ship, and where the log ends. The error is a distrust where how far it is does not count.
+func (s *Shipper) look(ctx context.Context) (free bool, head store.Receipt, err error) {
+	if free, err = s.turn.read(ctx); err != nil || !free {
+		return false, head, err
+	}
+	if head, err = s.o.Log.Head(ctx); err != nil {
+		return false, head, err
+	}
+	at := s.turn.at.at
+	there, err := s.has(ctx, at, head)
+	switch {
+	case err != nil:
+		return false, head, err
+	case at.Seq > head.Seq: // what was cut off had come; what is there in its place has not
+		return false, head, beyond
+	case !there:
+		return false, head, astray
+	}
+	s.turn.known = at
+	return true, head, nil
+}
+
+// has reports whether the log has an entry with that number and hash; none is always there.
+func (s *Shipper) has(ctx context.Context, at, head store.Receipt) (bool, error) {
+	switch {
+	case at.Seq == 0:
+		return true, nil
+	case at.Seq >= head.Seq:
+		return at == head, nil
+	}
+	for hash, err := range s.o.Log.Leaves(ctx, at.Seq) {
+		return hash == at.Hash, err
+	}
+	return false, nil
+}
+
+// again goes back to the last entry that this process knows to have been shipped, and to the start where it knows none: better twice than never.
+func (s *Shipper) again(ctx context.Context, why distrust) error {
+	from := s.turn.known
+	head, err := s.o.Log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := s.has(ctx, from, head)
+	if err != nil {
+		return err
+	}
+	if !there {
+		from = store.Receipt{}
+	}
+	if err := s.turn.write(ctx, from, s.lease()); err != nil {
+		return err
+	}
+	s.o.Logger.Error("entries of the blackbox are shipped again", "from", from.Seq+1, "err", why)
+	s.record(ctx, fmt.Sprintf("%s; entries are shipped again from %d on", why.Error(), from.Seq+1))
+	return nil
 }
 
 // read returns the entries from a number on, as many as a request may hold.
@@ -217,10 +271,10 @@ func (s *Shipper) send(ctx context.Context, batch []blackbox.Row) error {
 			doubted = nil
 		case !errors.As(err, &no) || !no.theirs():
 		case len(part) > 1:
-			n, err = len(part)/2, s.turn.write(ctx, s.turn.at.Seq, s.lease())
+			n, err = len(part)/2, s.turn.write(ctx, s.turn.at.at, s.lease())
 		case len(doubted) < maxDoubted:
 			doubted, last = append(doubted, part[0]), err
-			i, err = i+1, s.turn.write(ctx, s.turn.at.Seq, s.lease())
+			i, err = i+1, s.turn.write(ctx, s.turn.at.at, s.lease())
 		}
 		if err != nil {
 			return err
@@ -244,7 +298,7 @@ func (s *Shipper) settle(ctx context.Context, batch []blackbox.Row, i int) error
 	if i == len(batch) && i < s.o.Batch {
 		lease = 0
 	}
-	return s.turn.write(ctx, batch[i-1].Seq, lease)
+	return s.turn.write(ctx, store.Receipt{Seq: batch[i-1].Seq, Hash: batch[i-1].Hash}, lease)
 }
 
 func (s *Shipper) post(ctx context.Context, rows []blackbox.Row) error {
@@ -288,7 +342,7 @@ func (s *Shipper) said(why string) string {
 // leaveOut gives up entries that the collector refuses once more, now that it takes others.
 func (s *Shipper) leaveOut(ctx context.Context, rows []blackbox.Row) error {
 	for _, row := range rows {
-		if err := s.turn.write(ctx, s.turn.at.Seq, s.lease()); err != nil {
+		if err := s.turn.write(ctx, s.turn.at.at, s.lease()); err != nil {
 			return err
 		}
 		err := s.post(ctx, []blackbox.Row{row})

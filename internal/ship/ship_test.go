@@ -15,6 +15,7 @@ import (
 
 	"navra/internal/blackbox"
 	"navra/internal/ifc"
+	"navra/internal/seal"
 	"navra/internal/store"
 	"navra/internal/store/sqlite"
 	"navra/test/collector"
@@ -23,7 +24,8 @@ import (
 // A bench is a store, a collector, and what was told and logged.
 type bench struct {
 	t    *testing.T
-	db   *sqlite.DB
+	db   database
+	path string // of a SQLite store
 	to   *collector.Server
 	mu   sync.Mutex
 	told []string
@@ -34,14 +36,23 @@ type bench struct {
 
 const token = "tok-5e1f-hunter2"
 
+type database interface {
+	store.Store
+	store.Log
+	Close() error
+}
+
 func newBench(t *testing.T) *bench {
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "navra.db"), sqlite.Options{})
+	path := filepath.Join(t.TempDir(), "navra.db")
+	db, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return &bench{t: t, db: db, to: collector.New(t)}
+	return &bench{t: t, db: db, path: path, to: collector.New(t)}
 }
+
+var tag = seal.New().For("shipped").Tag
 
 func (b *bench) remote() *Remote {
 	u, err := url.Parse(b.to.URL() + "/v1/logs")
@@ -69,7 +80,7 @@ func (b *bench) said() (told []string, log string) {
 // start starts a shipper that waits little, and has it closed at the test's end.
 func (b *bench) start(change func(*Options)) *Shipper {
 	o := Options{
-		Log: b.db, Store: b.db, To: b.remote(), Version: "1", Logger: slog.New(slog.NewTextHandler(b, nil)), Tell: b.tell,
+		Log: b.db, Store: b.db, To: b.remote(), Version: "1", Logger: slog.New(slog.NewTextHandler(b, nil)), Tell: b.tell, Tag: tag,
 		Poll: 5 * time.Millisecond, FirstWait: 2 * time.Millisecond, Batch: 10,
 	}
 	if change != nil {
@@ -326,7 +337,7 @@ func TestAnotherTakesOver(t *testing.T) {
 	last := b.add(25)
 	dying := b.start(nil)
 	<-held
-	dying.turn.store = gone{b.db} // it writes no more
+	dying.turn.store = mute{b.db} // it writes no more
 	dying.end()
 	dying.work.Wait()
 	close(release)
@@ -336,17 +347,17 @@ func TestAnotherTakesOver(t *testing.T) {
 	}
 	b.start(nil)
 	// The lease in the store is that of the dying: shorten it, as time would.
-	short := place{Seq: 10, Holder: dying.turn.me, Lease: time.Millisecond, Beat: 99}
-	if err := b.db.Keep(t.Context(), dying.turn.key, short.encode()); err != nil {
+	short := place{at: dying.turn.at.at, Holder: dying.turn.me, Lease: time.Millisecond, Beat: 99}
+	if err := b.db.Keep(t.Context(), dying.turn.key, dying.turn.seal(short)); err != nil {
 		t.Fatal(err)
 	}
 	b.to.UntilSeq(last)
 	b.inOrder(last)
 }
 
-type gone struct{ store.Store }
+type mute struct{ store.Store }
 
-func (gone) Swap(context.Context, string, []byte, []byte) (bool, error) {
+func (mute) Swap(context.Context, string, []byte, []byte) (bool, error) {
 	return false, context.Canceled
 }
 
@@ -354,14 +365,14 @@ func (gone) Swap(context.Context, string, []byte, []byte) (bool, error) {
 func TestALeaseIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	b.add(3)
-	turn := newTurn(b.db, "k")
+	turn := newTurn(b.db, "k", tag)
 	if free, err := turn.read(t.Context()); !free || err != nil {
 		t.Fatalf("read = %v, %v", free, err)
 	}
-	if err := turn.write(t.Context(), 0, time.Hour); err != nil {
+	if err := turn.write(t.Context(), store.Receipt{}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	other := newTurn(b.db, "k")
+	other := newTurn(b.db, "k", tag)
 	if free, err := other.read(t.Context()); free || err != nil {
 		t.Errorf("another's read = %v, %v, want it is not free", free, err)
 	}
@@ -369,7 +380,7 @@ func TestALeaseIsLeftAlone(t *testing.T) {
 	if free, err := other.read(t.Context()); !free || err != nil {
 		t.Errorf("an hour later: %v, %v", free, err)
 	}
-	if err := turn.write(t.Context(), 1, time.Hour); err != nil { // it lives
+	if err := turn.write(t.Context(), store.Receipt{Seq: 1}, time.Hour); err != nil { // it lives
 		t.Fatal(err)
 	}
 	if free, err := other.read(t.Context()); free || err != nil {
@@ -379,10 +390,10 @@ func TestALeaseIsLeftAlone(t *testing.T) {
 	if free, _ := other.read(t.Context()); !free {
 		t.Error("never free")
 	}
-	if err := other.write(t.Context(), 1, time.Hour); err != nil {
+	if err := other.write(t.Context(), store.Receipt{Seq: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := turn.write(t.Context(), 2, time.Hour); err != errLost {
+	if err := turn.write(t.Context(), store.Receipt{Seq: 2}, time.Hour); err != errLost {
 		t.Errorf("the first writes on: %v, want %v", err, errLost)
 	}
 }
@@ -411,13 +422,13 @@ func TestBackoffGrowsToABound(t *testing.T) {
 	}
 }
 
-// TestALeaseThatNobodyAsksForIsShort: who writes one of years into the store does not stop shipping for longer than an hour.
+// TestALeaseThatNobodyAsksForIsShort: one of years does not stop shipping for longer than an hour.
 func TestALeaseThatNobodyAsksForIsShort(t *testing.T) {
 	b := newBench(t)
-	if err := b.db.Keep(t.Context(), "shipped/x", place{Seq: 3, Holder: "nobody's", Lease: 100 * 365 * 24 * time.Hour}.encode()); err != nil {
+	at := newTurn(b.db, "shipped/x", tag)
+	if err := b.db.Keep(t.Context(), "shipped/x", at.seal(place{at: store.Receipt{Seq: 3}, Holder: "nobody's", Lease: 100 * 365 * 24 * time.Hour})); err != nil {
 		t.Fatal(err)
 	}
-	at := newTurn(b.db, "shipped/x")
 	if free, err := at.read(t.Context()); err != nil || free {
 		t.Fatalf("at first sight: %v, %v", free, err)
 	}

@@ -2,8 +2,10 @@ package witness
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"navra/internal/blackbox"
 	"navra/internal/seal"
@@ -113,6 +115,16 @@ func stored(seq int, f func(p *blackbox.Payload)) func(t *testing.T, l *log) {
 	}
 }
 
+// kept has something else be kept under a key of the state.
+func kept(t *testing.T, l *log, key, value string) {
+	t.Helper()
+	l.with(t, func(db database) {
+		if err := db.Keep(t.Context(), key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func payloads() []operation {
 	retain := func(t *testing.T, l *log) {
 		l.with(t, func(db database) {
@@ -170,6 +182,30 @@ func payloads() []operation {
 		{"the last entries are cut off, and their payloads left", "", func(t *testing.T, l *log) {
 			l.exec(t, "DELETE FROM @entries WHERE seq > 35")
 		}, needsDatabase, 36, "PostgreSQL"},
+		{"how far retention is said to be, or who is at it, is edited: it goes on all the same", "forward", func(t *testing.T, l *log) {
+			kept(t, l, "payloads dropped below", "30") // as was kept once
+			retain(t, l)
+		}, never, 0, ""},
+		{"how far retention is said to be, or who is at it, is edited: it goes on all the same", "back", func(t *testing.T, l *log) {
+			retain(t, l)
+			kept(t, l, "payloads dropped below", "1")
+			l.with(t, func(db database) {
+				if n, err := db.DropPayloads(t.Context(), 25, 100); err != nil || n != 5 {
+					t.Fatalf("DropPayloads = %d, %v", n, err)
+				}
+			})
+		}, never, 0, ""},
+		{"how far retention is said to be, or who is at it, is edited: it goes on all the same", "whose turn it is", func(t *testing.T, l *log) {
+			for turn, want := range map[time.Time]bool{time.Now().AddDate(100, 0, 0): true, time.Now().AddDate(-100, 0, 0): true, time.Now().Add(retainEvery / 2): false} {
+				kept(t, l, "turn "+retainTurn, fmt.Sprintf("%020d", turn.UnixMicro()))
+				l.with(t, func(db database) {
+					if mine, err := db.Turn(t.Context(), retainTurn, retainEvery); err != nil || mine != want {
+						t.Errorf("the turn of %s: %v, %v, want %v", turn, mine, err, want)
+					}
+				})
+			}
+			retain(t, l)
+		}, never, 0, ""},
 		{"a payload is removed: it looks like retention", "", func(t *testing.T, l *log) { l.put(t, 7, nil) }, never, 0, ""},
 		{"`whole_salt` is edited: it is held against nothing that is kept", "", stored(7, func(p *blackbox.Payload) { p.WholeSalt[2] ^= 1 }), never, 0, ""},
 	}

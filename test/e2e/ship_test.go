@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -109,6 +110,44 @@ func TestShippingSurvivesAKill(t *testing.T) {
 	if m := slices.Max(to.Sizes()); twice > m {
 		t.Errorf("%d came twice, more than the one batch of %d that was not acknowledged", twice, m)
 	}
+}
+
+// TestEditedShippingPlace writes into the database, while navra is down, that more was shipped than was: nothing is left out, and it is told.
+func TestEditedShippingPlace(t *testing.T) {
+	s, config, to := shipping(t)
+	c := s.startAs(navraBin, "stdio", "--config", config).open()
+	c.call("files__read_file", map[string]any{"path": "plan.txt"})
+	arrived(t, s, to)
+	to.Stop()
+	c.call("files__read_file", map[string]any{"path": "plan.txt"})
+	c.close()
+	head := len(s.entries())
+	db, err := sql.Open("sqlite", "file:"+s.db()+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	res, err := db.Exec("UPDATE kept SET value = CAST(? || substr(CAST(value AS TEXT), instr(CAST(value AS TEXT), ' ')) AS BLOB) WHERE key LIKE 'shipped/%'", fmt.Sprint(head))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := res.RowsAffected(); n != 1 || err != nil {
+		t.Fatalf("%d places were edited, %v", n, err)
+	}
+	to.Start()
+	c = s.startAs(navraBin, "stdio", "--config", config).open()
+	arrived(t, s, to)
+	c.close()
+	said := 0
+	for _, e := range s.entries() {
+		if e.Kind == "event" && strings.Contains(e.Reason, "how far entries were shipped cannot be trusted: it bears no tag") && strings.Contains(e.Reason, "again from 1 on") {
+			said++
+		}
+	}
+	if said != 1 || !strings.Contains(c.stderr.String(), "entries of the blackbox are shipped again") {
+		t.Errorf("%d entries tell of it; stderr:\n%s", said, c.stderr)
+	}
+	s.verify(config)
 }
 
 // TestRemotesAreCheckedAtTheStart: what is not there at the start is a fault, named without its value.

@@ -45,21 +45,16 @@ func (db *DB) Turn(ctx context.Context, name string, every time.Duration) (mine 
 	return mine, err
 }
 
-// keyDropped is where it is kept below which entry no payload is left.
-const keyDropped = "payloads dropped below"
-
 // DropPayloads implements store.Log. Rows are taken out and put back without their payloads: a row that only shrinks leaves a gap in its page
-// that later entries, which come at the end, cannot use.
+// that later entries, which come at the end, cannot use. Where to begin is looked for and not kept: who may write to the file would say where.
 func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (n int, err error) {
+	from, ok, err := db.full(ctx, below)
+	if err != nil || !ok || limit <= 0 {
+		return 0, err
+	}
+	next := from
 	err = db.tx(ctx, func(tx *sql.Tx) error {
-		var from blackbox.Seq
-		var kept []byte
-		err := tx.QueryRowContext(ctx, "SELECT value FROM kept WHERE key = ?", keyDropped).Scan(&kept)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		_, _ = fmt.Sscan(string(kept), &from) // what cannot be read says nothing
-		_, err = tx.ExecContext(ctx, `CREATE TEMP TABLE IF NOT EXISTS bare (seq INTEGER PRIMARY KEY, body BLOB, hash BLOB)`)
+		_, err := tx.ExecContext(ctx, `CREATE TEMP TABLE IF NOT EXISTS bare (seq INTEGER PRIMARY KEY, body BLOB, hash BLOB)`)
 		if err != nil {
 			return err
 		}
@@ -71,8 +66,7 @@ func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (
 		if n = int(dropped); err != nil {
 			return err
 		}
-		next := below
-		if n > 0 && n == limit {
+		if n > 0 {
 			if err := tx.QueryRowContext(ctx, "SELECT max(seq) + 1 FROM temp.bare").Scan(&next); err != nil {
 				return err
 			}
@@ -86,14 +80,20 @@ func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (
 				return err
 			}
 		}
-		if next <= from || limit == 0 {
-			return nil
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", keyDropped, fmt.Append(nil, next))
-		return err
+		return nil
 	})
 	if err != nil {
-		n = 0
+		return 0, err
 	}
-	return n, err
+	db.bare.Store(int64(next))
+	return n, nil
+}
+
+// full returns the first entry below a number that has payloads, and holds nobody up meanwhile; ok is false where there is none.
+func (db *DB) full(ctx context.Context, below blackbox.Seq) (from blackbox.Seq, ok bool, err error) {
+	err = db.read.QueryRowContext(ctx, "SELECT seq FROM entries WHERE seq >= ? AND seq < ? AND payloads IS NOT NULL ORDER BY seq LIMIT 1", db.bare.Load(), below).Scan(&from)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	return from, err == nil, db.heard(err)
 }

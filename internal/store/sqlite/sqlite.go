@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the database/sql driver "sqlite"
@@ -52,7 +53,8 @@ type DB struct {
 
 	committed func(store.Receipt) error // nil: nobody is told
 	recent    recent
-	tail      store.Tail // of who holds the head lock
+	tail      store.Tail   // of who holds the head lock
+	bare      atomic.Int64 // below this entry DropPayloads has left no payload
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu

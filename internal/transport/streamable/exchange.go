@@ -58,6 +58,7 @@ func (x *exchange) post() {
 	if x.in.Msg.Method == mcp.Listen && x.in.Fault == nil && !x.takes.stream { // it would hear nothing
 		m := plain(jsonrpc.CodeInvalidRequest, "Accept must allow "+typeStream, nil)
 		m.ID = x.in.Msg.ID
+		x.refused(http.StatusNotAcceptable, m.Error.Message)
 		x.write(http.StatusNotAcceptable, m)
 		return
 	}
@@ -135,6 +136,7 @@ func (x *exchange) delete() {
 func (x *exchange) deny(ctx context.Context, err error) {
 	var refused *mcp.HTTPError
 	if errors.As(err, &refused) {
+		x.refused(refused.Status, refused.Msg.Error.Message)
 		x.write(refused.Status, refused.Msg)
 		return
 	}

@@ -193,6 +193,7 @@ func (x *exchange) unkept(p position) {
 		x.status(http.StatusNoContent)
 		return
 	}
+	x.refused(http.StatusOK, "what a stream's client missed is not kept any more")
 	x.begin()
 	defer x.comments.Stop()
 	lost := &stream{name: newName(bornPOST)} // so that a client that comes back after it too is told that this was all

@@ -46,6 +46,10 @@ type Options struct {
 	MaxMessage int64  // bytes of a request's body; 0 means DefaultMaxMessage
 	Challenge  string // of WWW-Authenticate with 401; "" means "Bearer"
 
+	// Refused, where not nil, hears of each request of a proven principal that nobody else records: refused before its method was known, or a GET or
+	// DELETE. why is one of few texts. It must not wait.
+	Refused func(who auth.Principal, status int, why string)
+
 	// Poll is how long the event stream of one request stays open before its client is told to come back for the rest, where it knows how
 	// (from 2025-11-25 on); 0 means until the answer.
 	Poll time.Duration
@@ -87,6 +91,9 @@ const allowed = "GET, POST, DELETE"
 // stateful era the call goes on; where its event stream had begun, what comes is kept, and a GET with Last-Event-ID goes on with that
 // stream, see book for how much and how long. MCP 2026-07-28, basic/utilities/cancellation; 2025-11-25, basic/transports.
 func New(o Options) *Server {
+	if o.Refused == nil {
+		o.Refused = func(auth.Principal, int, string) {}
+	}
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = DefaultMaxMessage
 	}

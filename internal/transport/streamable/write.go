@@ -88,7 +88,15 @@ func (x *exchange) refuse(status int, text string) {
 	if status >= http.StatusInternalServerError {
 		code = jsonrpc.CodeInternal
 	}
+	x.refused(status, text)
 	x.write(status, plain(code, text, nil))
+}
+
+// refused tells of a refusal, unless nobody was proven: who counts those sees the status.
+func (x *exchange) refused(status int, why string) {
+	if !x.who.IsZero() {
+		x.o.Refused(x.who, status, why)
+	}
 }
 
 // status answers without a body.

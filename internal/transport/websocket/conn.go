@@ -55,6 +55,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who auth.Principa
 		OnPongReceived:     func(context.Context, []byte) { c.hear() },
 	})
 	if err != nil {
+		s.o.Refused(who, http.StatusBadRequest, "the upgrade is not valid") // the library has answered
 		log.DebugContext(r.Context(), "not upgraded", slog.Any("err", err))
 		return
 	}

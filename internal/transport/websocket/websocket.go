@@ -35,6 +35,9 @@ type Options struct {
 	// Changed, where set, returns a channel that is closed when credentials may have been withdrawn: they are proved again then.
 	Changed func() <-chan struct{}
 
+	// Refused, where not nil, hears of each request of a proven principal that is not upgraded. why is one of few texts. It must not wait.
+	Refused func(who auth.Principal, status int, why string)
+
 	MaxMessage int64 // bytes of one message; 0 means DefaultMaxMessage
 	MaxConns   int   // connections at a time; 0 means DefaultMaxConns
 
@@ -99,6 +102,9 @@ type Server struct {
 // JSON is answered (-32700) and closes nothing.
 // Messages are not compressed. RFC 6455 §7.4.1.
 func New(o Options) *Server {
+	if o.Refused == nil {
+		o.Refused = func(auth.Principal, int, string) {}
+	}
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = DefaultMaxMessage
 	}
@@ -128,19 +134,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
-		refuse(w, http.StatusMethodNotAllowed, "the method must be GET")
+		s.refuse(w, who, http.StatusMethodNotAllowed, "the method must be GET")
 		return
 	case !has(r.Header["Connection"], "upgrade", strings.EqualFold) || !has(r.Header["Upgrade"], "websocket", strings.EqualFold):
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		refuse(w, http.StatusUpgradeRequired, "this endpoint speaks WebSocket alone")
+		s.refuse(w, who, http.StatusUpgradeRequired, "this endpoint speaks WebSocket alone")
 		return
 	case !has(r.Header["Sec-Websocket-Protocol"], Subprotocol, same):
-		refuse(w, http.StatusBadRequest, "Sec-WebSocket-Protocol must offer "+Subprotocol)
+		s.refuse(w, who, http.StatusBadRequest, "Sec-WebSocket-Protocol must offer "+Subprotocol)
 		return
 	case s.o.Base.Err() != nil || !s.room.enter(who.Name()):
 		w.Header().Set("Retry-After", retryAfter)
-		refuse(w, http.StatusServiceUnavailable, "no room for one more connection; try again later")
+		s.refuse(w, who, http.StatusServiceUnavailable, "no room for one more connection; try again later")
 		return
 	}
 	defer s.room.leave(who.Name())
@@ -160,6 +166,12 @@ func has(lists []string, want string, equal func(a, b string) bool) bool {
 }
 
 func same(a, b string) bool { return a == b }
+
+// refuse answers a proven principal whose request is not upgraded.
+func (s *Server) refuse(w http.ResponseWriter, who auth.Principal, status int, text string) {
+	s.o.Refused(who, status, text)
+	refuse(w, status, text)
+}
 
 // refuse answers a request that is not upgraded, with an error that has no id.
 func refuse(w http.ResponseWriter, status int, text string) {

@@ -58,6 +58,7 @@ type listening struct {
 	over    chan struct{} // closed when it has ended
 	why     error         // set before
 	stop    context.CancelFunc
+	ending  <-chan struct{} // closed when it was stopped, which it may be some time before it is over
 	began   time.Time
 }
 

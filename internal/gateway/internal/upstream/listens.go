@@ -148,6 +148,11 @@ func (f *follower) endUnwanted() (kept []*listening) {
 	f.mu.Lock()
 	all := make([]*listening, 0, len(f.listens))
 	for _, l := range f.listens {
+		select {
+		case <-l.ending: // another stands for it already, or is to
+			continue
+		default:
+		}
 		if len(l.watches) > 0 {
 			all = append(all, l)
 		}
@@ -183,6 +188,7 @@ func (f *follower) listen(ctx context.Context, lists mcp.Wish, watches []chokepo
 		id: cleared.ID.String(), m: m, watches: watches, acked: make(chan chokepoint.FromUpstream, 1), over: make(chan struct{}), began: time.Now(),
 	}
 	ctx, l.stop = context.WithCancel(ctx)
+	l.ending = ctx.Done()
 	f.mu.Lock()
 	f.listens[l.id] = l
 	f.mu.Unlock()
