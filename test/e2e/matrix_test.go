@@ -11,8 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -286,7 +286,7 @@ upstreams:
   notes: {command: [%[1]q, odd, -watch]}
   jobs: {command: [%[1]q, odd, -tasks], tools: {slow_compute: {class: read}}}
   later: {command: [%[1]q, odd, -tasks, -era, stateless], tools: {slow_compute: {class: read}}}
-  mute: {command: [%[1]q, odd, -never], timeouts: {call: 200ms}, tools: {echo: {class: read}}}
+  mute: {command: [%[1]q, odd, -never], timeouts: {call: 1s}, tools: {echo: {class: read}}}
 principals: {local: {roles: [tester]}}
 roles:
   tester:
@@ -328,8 +328,15 @@ roles:
 		}
 		ids[id] = r.name
 	}
-	time.Sleep(50 * time.Millisecond) // notifications are answered by nothing
-	for _, e := range s.entries() {
+	notices := len(slices.DeleteFunc(slices.Clone(matrix), func(r row) bool { return !r.notice }))
+	var entries []recorded
+	eventually(t, "what is answered by nothing is recorded", func() bool {
+		entries = s.entries()
+		return len(slices.DeleteFunc(slices.Clone(entries), func(e recorded) bool {
+			return e.Kind != "notification" || e.RequestID != "" || e.Principal == "navra" || !isNotice(e.Method)
+		})) >= notices
+	})
+	for _, e := range entries {
 		name, ok := ids[e.RequestID]
 		if e.Kind == "notification" && e.RequestID == "" {
 			i := slices.IndexFunc(matrix, func(r row) bool { return r.notice && r.method == e.Method })
@@ -362,6 +369,7 @@ func shortly(m message) string {
 // TestParityMatrix shows that a message is answered, judged and recorded alike over every transport, and in every version but for what the
 // versions differ in.
 func TestParityMatrix(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -373,11 +381,23 @@ func TestParityMatrix(t *testing.T) {
 	slices.Sort(versions)
 	covered(t, versions)
 	got := map[mcp.Version]map[mcp.Transport]map[string]shown{}
-	for _, v := range versions {
-		got[v] = map[mcp.Transport]map[string]shown{}
-		for _, tr := range mcp.Transports() {
-			got[v][tr] = play(t, dir, tr, v)
+	var mu sync.Mutex // guards got
+	t.Run("play", func(t *testing.T) {
+		for _, v := range versions {
+			got[v] = map[mcp.Transport]map[string]shown{}
+			for _, tr := range mcp.Transports() {
+				t.Run(fmt.Sprint(v, " over ", tr), func(t *testing.T) {
+					t.Parallel()
+					cell := play(t, dir, tr, v)
+					mu.Lock()
+					defer mu.Unlock()
+					got[v][tr] = cell
+				})
+			}
 		}
+	})
+	if t.Failed() {
+		return
 	}
 	differences := 0
 	differ := func(format string, args ...any) { differences++; t.Errorf(format, args...) }
@@ -408,6 +428,10 @@ func TestParityMatrix(t *testing.T) {
 	}
 	t.Logf("%d rows, %d transports, %d versions: %d differences", len(matrix), len(mcp.Transports()), len(versions), differences)
 	checkTable(t, table(versions, got))
+}
+
+func isNotice(method string) bool {
+	return slices.ContainsFunc(matrix, func(r row) bool { return r.notice && r.method == method })
 }
 
 func exists(r row, v mcp.Version) bool {

@@ -62,8 +62,10 @@ func planting(place string) (all string, each map[string]string) {
 
 // TestSecretsAreNowhere sends secrets of each kind through every door in every place, and leaves it to the end of the run to search for them.
 func TestSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"sqlite", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			s, office := office(t)
 			to := collector.New(t)
 			s.Env = append(s.Env, "PLANTED_ENV="+plant(kind+" environment", random(30)), "PLANTED_HEADER="+plant(kind+" configured header", random(30)))

@@ -178,6 +178,7 @@ func (r *recording) eachCut(t *testing.T, f func(at int, s *setup, what string))
 
 // With durability: fsync no power cut takes an entry of a call that left, or of an answer that somebody got, and none looks like tampering.
 func TestPowerCutWithFsync(t *testing.T) {
+	t.Parallel()
 	r := record(t, "fsync", kills(220, 600))
 	cuts, sentAll := 0, 0
 	r.eachCut(t, func(at int, s *setup, what string) {
@@ -244,6 +245,7 @@ func (r *recording) goesOn(t *testing.T) {
 
 // With durability: process a power cut may take the last entries, and no more; verification says so once the machine was started anew.
 func TestPowerCutWithoutFsync(t *testing.T) {
+	t.Parallel()
 	r := record(t, "process", kills(220, 600))
 	lost, whole := 0, 0
 	r.eachCut(t, func(at int, s *setup, what string) {
@@ -257,6 +259,13 @@ func TestPowerCutWithoutFsync(t *testing.T) {
 			t.Errorf("%s: verify: exit %d\n%s", what, code, out)
 		}
 	})
+	for i := 0; i < len(r.rec.Said) && lost == 0; i += 1 + len(r.rec.Said)/20 { // the moments above are few
+		at := r.rec.Said[i].At + 1
+		s := r.cut(t, at, func(path string) bool { return strings.HasSuffix(path, ".heads") })
+		if _, code := s.verifyAnew(); code == 1 {
+			lost++
+		}
+	}
 	if lost == 0 {
 		t.Error("no tail was lost: the cuts prove nothing")
 	}

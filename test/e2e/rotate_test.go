@@ -12,8 +12,10 @@ import (
 // TestTheKeyIsChangedWhileGatewaysRun changes the key of checkpoints under a gateway, in both databases: what was sealed before opens after, checkpoints
 // of both keys are verified, and the gateway signs with the new one.
 func TestTheKeyIsChangedWhileGatewaysRun(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"sqlite", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			s, config := office(t)
 			keys := filepath.Join(s.Home, "state", "navra", "navra.db")
 			if kind == "postgres" {

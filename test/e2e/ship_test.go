@@ -18,7 +18,7 @@ func shipping(t *testing.T) (*setup, string, *collector.Server) {
 	s, config := office(t)
 	to := collector.New(t)
 	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
-	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: 1s}}}\n", to.URL()))
+	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: 30s}}}\n", to.URL()))
 	return s, config, to
 }
 
@@ -45,6 +45,7 @@ func arrived(t *testing.T, s *setup, to *collector.Server) (twice int) {
 
 // TestShipping runs two gateways on one store; one serves, one is a stdio one, and a third that guards one server only adds to the store.
 func TestShipping(t *testing.T) {
+	t.Parallel()
 	s, config, to := shipping(t)
 	a, b := s.startAs(navraBin, "stdio", "--config", config).open(), s.startAs(navraBin, "stdio", "--config", config).open()
 	w := s.startAs(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
@@ -77,6 +78,7 @@ func TestShipping(t *testing.T) {
 
 // TestShippingSurvivesAKill kills the gateway while the collector has a batch that it has not acknowledged, and while the collector is down: nothing is lost.
 func TestShippingSurvivesAKill(t *testing.T) {
+	t.Parallel()
 	s, config, to := shipping(t)
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	to.Reply(func(n int, batch []collector.Record) collector.Reply {
@@ -113,6 +115,7 @@ func TestShippingSurvivesAKill(t *testing.T) {
 
 // TestRemotesAreCheckedAtTheStart: what is not there at the start is a fault, named without its value.
 func TestRemotesAreCheckedAtTheStart(t *testing.T) {
+	t.Parallel()
 	s, config, _ := shipping(t)
 	s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "SHIP_TOKEN=") })
 	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, "SHIP_TOKEN") {
@@ -120,7 +123,7 @@ func TestRemotesAreCheckedAtTheStart(t *testing.T) {
 	}
 	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
 	text := read(t, config)
-	write(t, config, strings.Replace(text, "timeout: 1s", "ca: none.pem", 1))
+	write(t, config, strings.Replace(text, "timeout: 30s", "ca: none.pem", 1))
 	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, filepath.Join(s.Dir, "none.pem")) || strings.Contains(out, shipToken) {
 		t.Errorf("without the certificates: %d\n%s", code, out)
 	}

@@ -213,11 +213,13 @@ func subscribeAll(f *follower) {
 
 // TestSubscriptions subscribes in both eras, over HTTP and WebSocket, to upstreams of both eras over each way to them.
 func TestSubscriptions(t *testing.T) {
+	t.Parallel()
 	for _, c := range cells() {
 		if strings.Contains(c.name, "silent") || strings.Contains(c.name, "exits") {
 			continue // stateful, after a while
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			log := filepath.Join(s.Dir, "calls.log")
 			g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\nupstreams: {odd: {"+c.key(s, "odd", "-watch", "-changed", "-log", log)+"}}\n"))
@@ -269,8 +271,10 @@ func TestSubscriptions(t *testing.T) {
 
 // TestSubscriptionsOverStdio has both eras on one connection.
 func TestSubscriptionsOverStdio(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-watch", "-changed", "-era", era).open()
 			e := c.hear(t, "stdio")
@@ -315,6 +319,7 @@ func TestSubscriptionsOverStdio(t *testing.T) {
 
 // A listen ends with its result when navra drains, which does not wait for it.
 func TestListenEndsWithAResult(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.listenConfig("navra.yaml", "{address: 127.0.0.1:0, drain_timeout: 10m}", "none", "")
 	g := s.serve(config)
@@ -328,7 +333,7 @@ func TestListenEndsWithAResult(t *testing.T) {
 	if string(m.ID) != `"x"` || listenID(m.Result) != `"x"` || !strings.Contains(string(m.Result), `"resultType":"complete"`) {
 		t.Errorf("the result is %s %s", m.ID, m.Result)
 	}
-	if err := g.cmd.Wait(); err != nil {
+	if err := g.wait(); err != nil {
 		t.Errorf("navra serve: %v", err)
 	}
 	s.verify(config)
@@ -346,8 +351,10 @@ func (s *setup) tokenOf(config, who string) string {
 
 // TestNewsIsJudgedForEach has two principals follow over one shared connection: each is told what its role lets it read.
 func TestNewsIsJudgedForEach(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch", "-era", era)
 			config := s.serveConfig("navra.yaml", `auth: {tokens: true}
@@ -395,8 +402,10 @@ upstreams: {odd: {url: "`+url+`", shared: true}}
 
 // TestSubscriptionsOutliveTheUpstream restarts an upstream: it is asked again, without a call.
 func TestSubscriptionsOutliveTheUpstream(t *testing.T) {
+	t.Parallel()
 	for _, kind := range [][]string{{"-era", "stateful"}, {"-era", "stateless"}, {"-era", "stateless", "-way", "ws"}, {"-era", "stateful", "-way", "sse"}} {
 		t.Run(strings.Join(kind, " "), func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			args := append([]string{"odd", "-watch", "-log", s.log()}, kind...)
 			url, end := s.endpoint("127.0.0.1:0", args...)
@@ -416,6 +425,7 @@ func TestSubscriptionsOutliveTheUpstream(t *testing.T) {
 
 // TestNewsWaitsForAStream keeps what a session is to be told, once, until it has a stream.
 func TestNewsWaitsForAStream(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch")
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\nupstreams: {odd: {url: \""+url+"\"}}\n"))
@@ -449,8 +459,10 @@ func TestNewsWaitsForAStream(t *testing.T) {
 
 // A process that ends is started again for those who follow, and asked again.
 func TestSubscriptionsOutliveTheProcess(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-watch", "-die-after", "1", "-era", era).open()
 			e := c.hear(t, "stdio")

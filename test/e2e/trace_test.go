@@ -143,11 +143,13 @@ func (g given) head() map[string]string {
 // TestTraceIsUnbroken follows calls of clients of both eras, over HTTP and stdio, through navra to upstreams of both, over all ways: the
 // upstream gets the id of a span that navra exported, below a span below the client's.
 func TestTraceIsUnbroken(t *testing.T) {
+	t.Parallel()
 	for _, c := range cells() {
 		if strings.Contains(c.name, "silent") || strings.Contains(c.name, "exits") {
 			continue // which differ only in how they are greeted
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s, out := newSetup(t), newCollector(t)
 			log := filepath.Join(s.Dir, "heard.log")
 			s.Env = append(s.Env, "COLLECTOR_KEY=hush")
@@ -266,6 +268,7 @@ func checkEntries(t *testing.T, s *setup, traces []given) {
 // TestTraceWithoutTelemetry: what is well formed goes on as a child, what is not is dropped and refuses nothing, and navra's own
 // messages carry none.
 func TestTraceWithoutTelemetry(t *testing.T) {
+	t.Parallel()
 	one := newGiven(0, "_meta")
 	for _, c := range cells() {
 		if c.name != "stdio stateful" && c.name != "http stateless" {
@@ -273,6 +276,7 @@ func TestTraceWithoutTelemetry(t *testing.T) {
 		}
 		for _, baggage := range []string{"drop", "pass"} {
 			t.Run(c.name+" "+baggage, func(t *testing.T) {
+				t.Parallel()
 				s := newSetup(t)
 				log := filepath.Join(s.Dir, "heard.log")
 				w := s.webOn(c.key(s, "odd", "-heard", log), "telemetry: {baggage: "+baggage+"}")
@@ -316,6 +320,7 @@ func TestTraceWithoutTelemetry(t *testing.T) {
 
 // TestTraceOverWebSocket: the headers of the upgrade count for each message without a trace of its own.
 func TestTraceOverWebSocket(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	log := filepath.Join(s.Dir, "heard.log")
 	w := s.webOn(fmt.Sprintf("command: [%q, odd, -heard, %q]", fixtureBin, log))
@@ -335,6 +340,7 @@ func TestTraceOverWebSocket(t *testing.T) {
 
 // TestWrapExportsSpans: wrap has no configuration; a collector that never answers holds nothing up.
 func TestWrapExportsSpans(t *testing.T) {
+	t.Parallel()
 	out := newCollector(t)
 	s := newSetup(t)
 	s.Env = append(s.Env, "NAVRA_OTLP_HEADERS=api-key=hush")
