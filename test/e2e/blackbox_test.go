@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,21 @@ func recordSome(t *testing.T) (*setup, *client) {
 	if a := c.call("mail__send_mail", mail("x").args); !a.IsError {
 		t.Fatal("private data was sent")
 	}
+	eventually(t, "all upstreams have told what they have, so that nothing more is recorded", func() bool {
+		open, listed := map[int]bool{}, map[string]bool{}
+		for _, e := range s.entries() {
+			switch e.Kind {
+			case "own":
+				open[e.Seq] = !strings.HasPrefix(e.Method, "notifications/")
+				listed[e.Upstream] = listed[e.Upstream] || e.Method == "tools/list"
+			case "own-answer":
+				delete(open, e.Cause)
+			}
+		}
+		maps.DeleteFunc(open, func(_ int, asked bool) bool { return !asked })
+		maps.DeleteFunc(listed, func(_ string, told bool) bool { return !told })
+		return len(open) == 0 && len(listed) == 4
+	})
 	return s, c
 }
 

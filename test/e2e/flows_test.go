@@ -68,9 +68,9 @@ func (s *setup) reached() (out []string) {
 	if err != nil {
 		return nil
 	}
-	for _, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
-		if line != "" {
-			out = append(out, line)
+	for line := range strings.Lines(string(b)) {
+		if whole, ended := strings.CutSuffix(line, "\n"); ended { // else it is being written
+			out = append(out, whole)
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -39,11 +40,14 @@ var kindsOfSecrets = map[string]func() (secret, text string){
 	"assigned-secret":     func() (string, string) { s := random(30); return s, "client_secret: " + s },
 }
 
-// random is n letters and digits, of each some.
+// random is n letters and digits, of each some. None comes twice before all have come: what repeats itself may by chance look too plain for a secret.
 func random(n int) string {
-	s := ""
+	const all = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	s := "a2B3"
 	for len(s) < n {
-		s += "aB3" + strings.ToLower(rand.Text()[:7]) + "7K" + rand.Text()[:6]
+		for _, i := range mathrand.Perm(len(all)) {
+			s += all[i : i+1]
+		}
 	}
 	return s[:n]
 }

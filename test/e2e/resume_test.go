@@ -171,7 +171,7 @@ func TestResumeOverSockets(t *testing.T) {
 	for i, w := range sessions { // of another session of the same principal, and of another principal
 		for _, other := range []int{(i + 2) % 20, (i + 1) % 20} {
 			data, _ := w.resume(ids[other]).next()
-			if strings.Contains(data, "done") || strings.Contains(data, "progress") || !strings.Contains(data, `"outcome":"unknown"`) {
+			if strings.Contains(data, `"done"`) || strings.Contains(data, `"progress"`) || !strings.Contains(data, `"outcome":"unknown"`) {
 				t.Fatalf("session %d resumes the stream of session %d: %s", i, other, data)
 			}
 		}

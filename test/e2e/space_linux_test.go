@@ -26,6 +26,7 @@ func TestMaxBytes(t *testing.T) {
 			s := newSetup(t)
 			at, fill := store(t, s)
 			config := s.failingConfig(at, "blackbox: {max_bytes: 16MiB}\n")
+			write(t, config, strings.Replace(read(t, config), "listen: 127.0.0.1:0", "listen: {address: 127.0.0.1:0, drain_timeout: 1s}", 1))
 			s.serve(config).stop() // it makes the tables
 			fill()
 			g := s.serve(config)

@@ -427,31 +427,50 @@ func TestSubscriptionsOutliveTheUpstream(t *testing.T) {
 func TestNewsWaitsForAStream(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch")
+	log := filepath.Join(s.Dir, "heard.log")
+	url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch", "-changed", "-heard", log)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\nupstreams: {odd: {url: \""+url+"\"}}\n"))
 	w := (&web{t: t, addr: g.Addr}).open()
 	if m := w.request("resources/subscribe", map[string]any{"uri": "note://a"}); string(m.Result) != "{}" {
 		t.Fatalf("subscribe: %+v", m.Error)
 	}
+	// arrived has the upstream say, on the stream that its news is on, that its tools are others: navra has read the news when it asks for them.
+	arrived := func() {
+		lists := func() int {
+			return len(slices.DeleteFunc(heardBy(t, log), func(h heard) bool { return h.Method != "tools/list" }))
+		}
+		before := lists()
+		w.call("odd__grow", map[string]any{})
+		eventually(t, "navra asks for the tools", func() bool { return lists() > before })
+	}
+	news := func(m message) bool { return m.Method == "notifications/resources/updated" }
 	for range 3 {
 		w.call("odd__touch", map[string]any{"uri": "note://a"})
 	}
 	w.call("odd__touch", map[string]any{"uri": "note://b"})
-	time.Sleep(200 * time.Millisecond) // the three are under way to navra, which nobody can see arrive
+	arrived()
 	e := w.hear(t, "late")
 	e.updated("note://a", nil)
 	w.call("odd__touch", map[string]any{"uri": "note://a/more"})
-	e.updated("note://a/more", func(m message) { t.Errorf("told again: %s", m.Params) })
+	e.updated("note://a/more", func(m message) {
+		if news(m) {
+			t.Errorf("told again: %s", m.Params)
+		}
+	})
 	e.end()
 
 	// What is beneath is told of singly up to a bound, and then as the whole.
 	for i := range 40 {
 		w.call("odd__touch", map[string]any{"uri": fmt.Sprintf("note://a/many/%d", i)})
 	}
-	time.Sleep(200 * time.Millisecond) // as above
+	arrived()
 	e = w.hear(t, "later")
 	n := 0
-	e.updated("note://a", func(message) { n++ })
+	e.updated("note://a", func(m message) {
+		if news(m) {
+			n++
+		}
+	})
 	if n == 0 || n > 33 {
 		t.Errorf("told of %d resources before the one that holds them, want 32, and that whose telling was cut off", n)
 	}

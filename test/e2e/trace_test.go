@@ -79,6 +79,14 @@ func (c *spanCollector) has(trace string) bool {
 	return false
 }
 
+// hasOwn reports whether the spans of all that was heard have arrived.
+func (c *spanCollector) hasOwn(all []heard) bool {
+	return !slices.ContainsFunc(all, func(h heard) bool {
+		m := wellFormed.FindStringSubmatch(h.text("traceparent"))
+		return m != nil && c.by(m[2]) == nil
+	})
+}
+
 // A heard is what an upstream heard of one message's trace.
 type heard struct {
 	Method string
@@ -95,6 +103,9 @@ func heardBy(t *testing.T, path string) (out []heard) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
 		var h heard
 		if err := json.Unmarshal([]byte(line), &h); err != nil {
 			t.Fatal(err)
@@ -172,6 +183,9 @@ func TestTraceIsUnbroken(t *testing.T) {
 					}
 				}
 			}
+			eventually(t, "the spans arrive", func() bool { // the end may be too short for them
+				return !slices.ContainsFunc(traces, func(one given) bool { return !out.has(one.trace) }) && out.hasOwn(heardBy(t, log))
+			})
 			g.stop()
 			for _, modern := range []bool{false, true} {
 				one := newGiven(len(traces), "_meta")
@@ -183,7 +197,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 					p = modernParams("2026-07-28", p)
 				}
 				result(t, k.request("tools/call", p))
-				eventually(t, "the spans arrive", func() bool { return out.has(one.trace) }) // the end may be too short for them
+				eventually(t, "the spans arrive", func() bool { return out.has(one.trace) && out.hasOwn(heardBy(t, log)) })
 				k.close()
 			}
 			all := heardBy(t, log)

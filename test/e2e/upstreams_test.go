@@ -55,6 +55,9 @@ func calledLog(t *testing.T, path string) (out []map[string]any) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
