@@ -55,7 +55,7 @@ func atOnce() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if n := runtime.GOMAXPROCS(0); !given {
-		flag.Set("test.parallel", fmt.Sprint(2*n+1))
+		flag.Set("test.parallel", fmt.Sprint(2*n))
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 
 const shipToken = "tok-2f6b-collector"
 
-// shipping is an office whose entries go to a collector.
-func shipping(t *testing.T) (*setup, string, *collector.Server) {
+// shipping is an office whose entries go to a collector. It is asked again what it has not taken within a time, and whoever takes the place of a
+// gateway that was killed waits as long.
+func shipping(t *testing.T, within string) (*setup, string, *collector.Server) {
 	s, config := office(t)
 	to := collector.New(t)
 	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
-	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: 30s}}}\n", to.URL()))
+	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: %s}}}\n", to.URL(), within))
 	return s, config, to
 }
 
@@ -46,7 +47,7 @@ func arrived(t *testing.T, s *setup, to *collector.Server) (twice int) {
 // TestShipping runs two gateways on one store; one serves, one is a stdio one, and a third that guards one server only adds to the store.
 func TestShipping(t *testing.T) {
 	t.Parallel()
-	s, config, to := shipping(t)
+	s, config, to := shipping(t, "30s")
 	a, b := s.startAs(navraBin, "stdio", "--config", config).open(), s.startAs(navraBin, "stdio", "--config", config).open()
 	w := s.startAs(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
 	for range 10 {
@@ -79,7 +80,7 @@ func TestShipping(t *testing.T) {
 // TestShippingSurvivesAKill kills the gateway while the collector has a batch that it has not acknowledged, and while the collector is down: nothing is lost.
 func TestShippingSurvivesAKill(t *testing.T) {
 	t.Parallel()
-	s, config, to := shipping(t)
+	s, config, to := shipping(t, "5s")
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	to.Reply(func(n int, batch []collector.Record) collector.Reply {
 		if n == 2 {
@@ -116,7 +117,7 @@ func TestShippingSurvivesAKill(t *testing.T) {
 // TestRemotesAreCheckedAtTheStart: what is not there at the start is a fault, named without its value.
 func TestRemotesAreCheckedAtTheStart(t *testing.T) {
 	t.Parallel()
-	s, config, _ := shipping(t)
+	s, config, _ := shipping(t, "30s")
 	s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "SHIP_TOKEN=") })
 	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, "SHIP_TOKEN") {
 		t.Errorf("without the variable: %d\n%s", code, out)
