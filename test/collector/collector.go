@@ -191,7 +191,7 @@ func (s *Server) Header() http.Header { s.mu.Lock(); defer s.mu.Unlock(); return
 // Until waits until ok says so, which is asked after each request.
 func (s *Server) Until(what string, ok func() bool) {
 	s.t.Helper()
-	for end := time.After(60 * time.Second); ; {
+	for end := time.After(2 * time.Minute); ; {
 		s.mu.Lock()
 		change := s.change
 		s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,23 +15,10 @@ import (
 // everything starts the Go SDK's server over HTTP, in one era, and returns its URL.
 func everything(t *testing.T, server, stateless string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	log := &lockedBuffer{}
-	cmd := exec.Command(server, "-http="+addr, "-stateless="+stateless)
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return "http://" + addr + "/mcp"
+	for end := time.Now().Add(patience); ; {
+		url, log := tryEverything(t, server, stateless)
+		if url != "" {
+			return url
 		}
 		if time.Now().After(end) {
 			t.Fatalf("the server does not listen:\n%s", log)
@@ -38,8 +26,41 @@ func everything(t *testing.T, server, stateless string) string {
 	}
 }
 
+// tryEverything tries a port that is free now, and may be somebody else's before the server has it: then url is "".
+func tryEverything(t *testing.T, server, stateless string) (url string, log *lockedBuffer) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	log = &lockedBuffer{}
+	cmd := exec.Command(server, "-http="+addr, "-stateless="+stateless)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-ended:
+			return "", log
+		default:
+		}
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			return "http://" + addr + "/mcp", log
+		}
+	}
+	return "", log
+}
+
 // The official Go SDK on both sides: servers of both eras over HTTP and one over stdio ask clients of both eras over HTTP and stdio.
 func TestOfficialPeersAskAndAnswer(t *testing.T) {
+	t.Parallel()
 	sdk := goClients(t)
 	server := filepath.Join(sdk, "everything-server")
 	s := newSetup(t)
@@ -73,6 +94,7 @@ upstreams:
 // Over WebSocket, before a process and servers over each wire: what is asked comes over the socket, answers go back over it, and the id says whose
 // they are. A connection that ends mid-question leaves nobody waiting.
 func TestSocketIsAsked(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	sse, _ := s.endpoint("127.0.0.1:0", "odd", "-ask", "-way", "sse")
 	sock, _ := s.endpoint("127.0.0.1:0", "odd", "-ask", "-way", "ws")
@@ -95,11 +117,17 @@ upstreams:
 		c.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		return c
 	}
-	next := func(c *socket, n int) message {
-		eventually(t, "the client is asked", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.others) > n })
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.others[n]
+	next := func(c *socket, n int) (m message) {
+		eventually(t, "the client is asked", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			asked := slices.DeleteFunc(slices.Clone(c.others), func(m message) bool { return m.ID == nil }) // it may be told of a changed list, too
+			if len(asked) > n {
+				m = asked[n]
+			}
+			return len(asked) > n
+		})
+		return m
 	}
 	for _, upstream := range []string{"child", "sse", "sock"} {
 		c := open()

@@ -15,6 +15,7 @@ func openBatches(t *testing.T, s *setup) *web {
 }
 
 func TestBatchElementsAreJudgedByThemselves(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	w := openBatches(t, s)
 	status, _, got := w.post(`[
@@ -53,6 +54,7 @@ func TestBatchElementsAreJudgedByThemselves(t *testing.T) {
 }
 
 func TestBatchOfNotificationsIsAccepted(t *testing.T) {
+	t.Parallel()
 	w := openBatches(t, newSetup(t))
 	status, _, got := w.post(`[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}},{"jsonrpc":"2.0","id":5,"result":{}}]`, nil)
 	if status != 202 || len(got) != 0 {
@@ -61,6 +63,7 @@ func TestBatchOfNotificationsIsAccepted(t *testing.T) {
 }
 
 func TestDefinitionsFitTheClientsVersion(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+
 		fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))

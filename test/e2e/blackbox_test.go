@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,21 @@ func recordSome(t *testing.T) (*setup, *client) {
 	if a := c.call("mail__send_mail", mail("x").args); !a.IsError {
 		t.Fatal("private data was sent")
 	}
+	eventually(t, "all upstreams have told what they have, so that nothing more is recorded", func() bool {
+		open, listed := map[int]bool{}, map[string]bool{}
+		for _, e := range s.entries() {
+			switch e.Kind {
+			case "own":
+				open[e.Seq] = !strings.HasPrefix(e.Method, "notifications/")
+				listed[e.Upstream] = listed[e.Upstream] || e.Method == "tools/list"
+			case "own-answer":
+				delete(open, e.Cause)
+			}
+		}
+		maps.DeleteFunc(open, func(_ int, asked bool) bool { return !asked })
+		maps.DeleteFunc(listed, func(_ string, told bool) bool { return !told })
+		return len(open) == 0 && len(listed) == 4
+	})
 	return s, c
 }
 
@@ -53,6 +69,7 @@ func objects[T any](t *testing.T, lines string) (out []T) {
 }
 
 func TestBlackboxFilters(t *testing.T) {
+	t.Parallel()
 	s, _ := recordSome(t)
 	all := s.entries()
 	for _, tt := range []struct {
@@ -94,6 +111,7 @@ func TestBlackboxFilters(t *testing.T) {
 }
 
 func TestBlackboxTailFollows(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no interrupt can be sent to one process there")
 	}
@@ -107,7 +125,7 @@ func TestBlackboxTailFollows(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer stuck.Stop()
 	dec := json.NewDecoder(out)
 	var seen []recorded
@@ -139,6 +157,7 @@ func TestBlackboxTailFollows(t *testing.T) {
 }
 
 func TestBlackboxShow(t *testing.T) {
+	t.Parallel()
 	s, c := recordSome(t)
 	var refused, sent recorded
 	for _, e := range s.entries() {
@@ -184,6 +203,7 @@ func TestBlackboxShow(t *testing.T) {
 }
 
 func TestBlackboxExport(t *testing.T) {
+	t.Parallel()
 	s, _ := recordSome(t)
 	all := s.entries()
 	if got, want := s.pick("export"), s.pick("list", "--json", "-n", "0"); got != want {
@@ -221,6 +241,7 @@ func TestBlackboxExport(t *testing.T) {
 }
 
 func TestBlackboxStats(t *testing.T) {
+	t.Parallel()
 	s, _ := recordSome(t)
 	type tally struct {
 		Name                   string
@@ -257,6 +278,7 @@ func TestBlackboxStats(t *testing.T) {
 }
 
 func TestBlackboxRefusals(t *testing.T) {
+	t.Parallel()
 	s, c := recordSome(t)
 	c.close()
 	for _, tt := range []struct {
@@ -287,6 +309,7 @@ func TestBlackboxRefusals(t *testing.T) {
 
 // TestHeadsFileIsMissedAndHeld: a heads file that was taken away, or that disagrees with a log whose tail was cut off, is recorded at the next start.
 func TestHeadsFileIsMissedAndHeld(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	db := filepath.Join(s.Home, "state", "navra", "navra.db")
 	run := func() {

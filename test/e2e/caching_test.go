@@ -23,6 +23,7 @@ func useOf(t *testing.T, m message) (ttl int, scope string) {
 // TestCacheHints tells stateless clients how long they may use what they get: as long as the upstream says, and others only where all roles
 // see the same.
 func TestCacheHints(t *testing.T) {
+	t.Parallel()
 	const all, some = `all: {clearance: secret, rules: [{allow: {tools: ["*"], resources: ["*"]}}]}`, `some: {clearance: secret, rules: [{allow: {tools: ["odd/echo"]}}]}`
 	for _, tt := range []struct {
 		name, roles   string
@@ -39,6 +40,7 @@ func TestCacheHints(t *testing.T) {
 		{"a resource of the stateful era", all, nil, "resources/read", "note://a", false, "private"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, _ := s.endpoint("127.0.0.1:0", append([]string{"odd", "-watch"}, tt.args...)...)
 			g := s.serve(s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [all]}}\nroles: {%s}\nupstreams: {odd: {url: %q}}\n", tt.roles, url)))
@@ -56,8 +58,10 @@ func TestCacheHints(t *testing.T) {
 
 // TestCacheHintsAreObeyed reads a list again when its upstream said that it is out of date, and not before.
 func TestCacheHintsAreObeyed(t *testing.T) {
+	t.Parallel()
 	for ttl, want := range map[string]bool{"0": true, "600000": false} {
 		t.Run("ttl "+ttl, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, end := s.endpoint("127.0.0.1:0", "odd", "-era", "stateless", "-changed", "-tell-nothing", "-ttl", ttl)
 			g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nupstreams: {odd: {url: \""+url+"\"}}\n"))

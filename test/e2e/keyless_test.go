@@ -10,6 +10,7 @@ import (
 // TestVerifyMissesTheKey takes the key away that a log's checkpoints and heads file are held against: without it verify does not call the log
 // whole, unless it is told the verifier key, and says what it could not look at.
 func TestVerifyMissesTheKey(t *testing.T) {
+	t.Parallel()
 	s, c := recordSome(t)
 	c.close()
 	db := filepath.Join(s.Home, "state", "navra", "navra.db")

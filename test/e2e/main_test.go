@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -38,12 +40,23 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	atOnce()
 	code := m.Run()
 	if !searchRun() && code == 0 {
 		code = 1
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// atOnce lets more tests run at once than there are processors, where nobody has said how many: most of them wait.
+func atOnce() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if n := runtime.GOMAXPROCS(0); !given {
+		flag.Set("test.parallel", fmt.Sprint(2*n))
+	}
 }
 
 func host(args []string) int {
@@ -172,7 +185,7 @@ func (s *setup) startAs(args ...string) *client {
 func connect(t testing.TB, cmd *exec.Cmd) *client {
 	t.Helper()
 	c := &client{t: t, cmd: cmd, stderr: &lockedBuffer{}, waiting: map[string]chan message{}, closed: make(chan struct{}), arrived: make(chan struct{}, 10_000)}
-	cmd.Stderr = c.stderr
+	cmd.Stderr, cmd.WaitDelay = c.stderr, patience
 	var err error
 	if c.in, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -251,7 +264,8 @@ func (c *client) begin(method string, params any) (id string, ch chan message) {
 	return id, ch
 }
 
-const patience = 60 * time.Second
+// patience is how long a test waits for what has to come. It is long: a busy machine may stand still for seconds, and only a failure waits so long.
+const patience = 2 * time.Minute
 
 func (c *client) request(method string, params any) message {
 	c.t.Helper()
@@ -312,15 +326,19 @@ func result(t testing.TB, m message) (a answer) {
 	return a
 }
 
-// close ends the connection by closing stdin, and waits.
+// close ends the connection by closing stdin, and waits until the program has ended and all that it wrote is read.
 func (c *client) close() {
 	c.in.Close()
-	done := make(chan struct{})
-	go func() { c.cmd.Wait(); close(done) }()
+	c.end()
+}
+
+// end waits for the program's end: first for that of its output, which Wait would throw away.
+func (c *client) end() {
 	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-c.closed:
+	case <-time.After(patience):
 		c.cmd.Process.Kill()
-		<-done
 	}
+	c.cmd.Wait()
+	<-c.closed
 }

@@ -11,8 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
@@ -138,110 +138,6 @@ var (
 	taskTimes = regexp.MustCompile(`"(createdAt|lastUpdatedAt)":"[^"]*"`)
 )
 
-// A cellPeer is a conversation over one transport in one version.
-type cellPeer struct {
-	open func() message // the handshake's answer; nil in the stateless era
-	send func(id, method string, params map[string]any) (answer message, before []message)
-	tell func(method string, params map[string]any)
-}
-
-func modernParams(v mcp.Version, p map[string]any) map[string]any {
-	if !v.Stateless() {
-		return p
-	}
-	p = maps.Clone(p)
-	if p == nil {
-		p = map[string]any{}
-	}
-	meta := modernMeta()
-	if given, ok := p["_meta"].(map[string]any); ok {
-		maps.Copy(meta, given)
-	}
-	p["_meta"] = meta
-	return p
-}
-
-func greeting(v mcp.Version) map[string]any {
-	return map[string]any{"protocolVersion": string(v), "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}}
-}
-
-// peers makes a conversation over each transport. A transport that is not here fails the test.
-var peers = map[mcp.Transport]func(s *setup, config string, v mcp.Version) cellPeer{
-	mcp.Stdio: func(s *setup, config string, v mcp.Version) cellPeer {
-		c := s.startAs(navraBin, "stdio", "--config", config)
-		seen := 0
-		send := func(id, method string, p map[string]any) (message, []message) {
-			c.next = atoi(id) - 1
-			m := c.request(method, modernParams(v, p))
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			before := slices.Clone(c.notes[seen:])
-			seen = len(c.notes)
-			return m, before
-		}
-		return cellPeer{
-			open: func() message { m, _ := send("1", mcp.Initialize, greeting(v)); return m },
-			send: send,
-			tell: func(method string, p map[string]any) { c.notify(method, p) },
-		}
-	},
-	mcp.HTTP: func(s *setup, config string, v mcp.Version) cellPeer {
-		w := &web{t: s.t, addr: s.serve(config).Addr, modern: v.Stateless(), version: string(v)}
-		return cellPeer{
-			open: func() message {
-				_, head, got := w.post(request(1, mcp.Initialize, greeting(v)), nil)
-				w.session = head.Get("Mcp-Session-Id")
-				return got[0]
-			},
-			send: func(id, method string, p map[string]any) (message, []message) {
-				w.next = atoi(id) - 101
-				_, _, got := w.raw(method, orEmpty(p), nil)
-				return got[len(got)-1], got[:len(got)-1]
-			},
-			tell: func(method string, p map[string]any) {
-				head := map[string][]string{}
-				if v.Stateless() {
-					head["Mcp-Protocol-Version"], head["Mcp-Method"] = []string{string(v)}, []string{method}
-				}
-				b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": orEmpty(p)})
-				if status, _, got := w.post(string(b), head); status != 202 || len(got) > 0 {
-					s.t.Errorf("%s: status %d, %+v", method, status, got)
-				}
-			},
-		}
-	},
-	mcp.WebSocket: func(s *setup, config string, v mcp.Version) cellPeer {
-		sock := dial(s.t, s.serve(config).Addr, "")
-		seen := 0
-		send := func(id, method string, p map[string]any) (message, []message) {
-			sock.next = atoi(id) - 1
-			m := sock.request(method, modernParams(v, p))
-			sock.mu.Lock()
-			defer sock.mu.Unlock()
-			before := slices.Clone(sock.others[seen:])
-			seen = len(sock.others)
-			return m, before
-		}
-		return cellPeer{
-			open: func() message { m, _ := send("1", mcp.Initialize, greeting(v)); return m },
-			send: send,
-			tell: func(method string, p map[string]any) {
-				b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": orEmpty(p)})
-				sock.write(string(b))
-			},
-		}
-	},
-}
-
-func orEmpty(p map[string]any) map[string]any {
-	if p == nil {
-		return map[string]any{}
-	}
-	return p
-}
-
-func atoi(s string) (n int) { fmt.Sscan(s, &n); return n }
-
 // A shown is what one row came to in one cell.
 type shown struct {
 	answer  string // normalised
@@ -286,7 +182,7 @@ upstreams:
   notes: {command: [%[1]q, odd, -watch]}
   jobs: {command: [%[1]q, odd, -tasks], tools: {slow_compute: {class: read}}}
   later: {command: [%[1]q, odd, -tasks, -era, stateless], tools: {slow_compute: {class: read}}}
-  mute: {command: [%[1]q, odd, -never], timeouts: {call: 200ms}, tools: {echo: {class: read}}}
+  mute: {command: [%[1]q, odd, -never], timeouts: {call: 1s}, tools: {echo: {class: read}}}
 principals: {local: {roles: [tester]}}
 roles:
   tester:
@@ -328,8 +224,15 @@ roles:
 		}
 		ids[id] = r.name
 	}
-	time.Sleep(50 * time.Millisecond) // notifications are answered by nothing
-	for _, e := range s.entries() {
+	notices := len(slices.DeleteFunc(slices.Clone(matrix), func(r row) bool { return !r.notice }))
+	var entries []recorded
+	eventually(t, "what is answered by nothing is recorded", func() bool {
+		entries = s.entries()
+		return len(slices.DeleteFunc(slices.Clone(entries), func(e recorded) bool {
+			return e.Kind != "notification" || e.RequestID != "" || e.Principal == "navra" || !isNotice(e.Method)
+		})) >= notices
+	})
+	for _, e := range entries {
 		name, ok := ids[e.RequestID]
 		if e.Kind == "notification" && e.RequestID == "" {
 			i := slices.IndexFunc(matrix, func(r row) bool { return r.notice && r.method == e.Method })
@@ -362,6 +265,7 @@ func shortly(m message) string {
 // TestParityMatrix shows that a message is answered, judged and recorded alike over every transport, and in every version but for what the
 // versions differ in.
 func TestParityMatrix(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -373,11 +277,23 @@ func TestParityMatrix(t *testing.T) {
 	slices.Sort(versions)
 	covered(t, versions)
 	got := map[mcp.Version]map[mcp.Transport]map[string]shown{}
-	for _, v := range versions {
-		got[v] = map[mcp.Transport]map[string]shown{}
-		for _, tr := range mcp.Transports() {
-			got[v][tr] = play(t, dir, tr, v)
+	var mu sync.Mutex // guards got
+	t.Run("play", func(t *testing.T) {
+		for _, v := range versions {
+			got[v] = map[mcp.Transport]map[string]shown{}
+			for _, tr := range mcp.Transports() {
+				t.Run(fmt.Sprint(v, " over ", tr), func(t *testing.T) {
+					t.Parallel()
+					cell := play(t, dir, tr, v)
+					mu.Lock()
+					defer mu.Unlock()
+					got[v][tr] = cell
+				})
+			}
 		}
+	})
+	if t.Failed() {
+		return
 	}
 	differences := 0
 	differ := func(format string, args ...any) { differences++; t.Errorf(format, args...) }
@@ -408,6 +324,10 @@ func TestParityMatrix(t *testing.T) {
 	}
 	t.Logf("%d rows, %d transports, %d versions: %d differences", len(matrix), len(mcp.Transports()), len(versions), differences)
 	checkTable(t, table(versions, got))
+}
+
+func isNotice(method string) bool {
+	return slices.ContainsFunc(matrix, func(r row) bool { return r.notice && r.method == method })
 }
 
 func exists(r row, v mcp.Version) bool {

@@ -14,6 +14,7 @@ import (
 
 // TestWhatComesOutOfTurnIsNotLogged has an upstream send a second response to one request: what is in it was judged by nobody.
 func TestWhatComesOutOfTurnIsNotLogged(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

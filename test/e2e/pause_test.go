@@ -58,12 +58,12 @@ func (s *staff) must(args ...string) string {
 	return out
 }
 
-// long begins a call of a minute, and returns where its answer comes once the upstream works on it.
+// long begins a call of ten minutes, and returns where its answer comes once the upstream works on it.
 func (s *staff) long(w *web, nonce string) chan message {
 	s.t.Helper()
 	got := make(chan message, 1)
 	go func() {
-		got <- w.request("tools/call", map[string]any{"name": "odd__nonce", "arguments": map[string]any{"nonce": nonce, "ms": 60_000}})
+		got <- w.request("tools/call", map[string]any{"name": "odd__nonce", "arguments": map[string]any{"nonce": nonce, "ms": 600_000}})
 	}()
 	waitFor(s.t.(*testing.T), "the call to reach its server", func() bool { return strings.Contains(strings.Join(s.reached(), "\n"), nonce) })
 	return got
@@ -101,8 +101,15 @@ func echo(w *web, upstream string) answer {
 }
 
 func TestPause(t *testing.T) {
-	t.Run("SQLite", func(t *testing.T) { testPause(t, "") })
-	t.Run("PostgreSQL", func(t *testing.T) { testPause(t, postgres.New(t).URL()) })
+	t.Parallel()
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		testPause(t, "")
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		testPause(t, postgres.New(t).URL())
+	})
 }
 
 func testPause(t *testing.T, store string) {
@@ -113,7 +120,7 @@ func testPause(t *testing.T, store string) {
 	first, second, third := s.long(onA, "nonce-a"), s.long(onB, "nonce-b"), s.long(modern, "nonce-c")
 	others := s.long(bob, "nonce-d")
 	sock := dial(t, s.a.Addr, s.ann).open("2025-11-25")
-	overSocket := sock.begin("90", "tools/call", map[string]any{"name": "odd__nonce", "arguments": map[string]any{"nonce": "nonce-e", "ms": 60_000}})
+	overSocket := sock.begin("90", "tools/call", map[string]any{"name": "odd__nonce", "arguments": map[string]any{"nonce": "nonce-e", "ms": 600_000}})
 	waitFor(t, "the call over the socket", func() bool { return strings.Contains(strings.Join(s.reached(), "\n"), "nonce-e") })
 
 	out := s.must("pause", "--principal", "ann", "--why", "reads too much, key AKIA"+"Q3EGRT5LXWZ7NPKB")
@@ -198,6 +205,7 @@ func (s *staff) recorded(stage, from, to, who string) {
 }
 
 func TestPauseUsage(t *testing.T) {
+	t.Parallel()
 	s := newStaff(t, "")
 	for _, tt := range []struct {
 		args []string
@@ -232,6 +240,7 @@ func TestPauseUsage(t *testing.T) {
 
 // TestPauseEndsParkedCalls: a question that a client was asked is of no use any more, and its call is cancelled.
 func TestPauseEndsParkedCalls(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd, -ask]}}\n", fixtureBin))
 	g := s.serve(config)
@@ -272,6 +281,7 @@ func TestPauseEndsParkedCalls(t *testing.T) {
 
 // TestRevokedToken: what runs under a token ends when it is revoked, in every process, however quiet its streams are.
 func TestRevokedToken(t *testing.T) {
+	t.Parallel()
 	s := newStaff(t, "")
 	w := (&web{t: t, addr: s.a.Addr, token: s.ann}).open()
 	other := (&web{t: t, addr: s.a.Addr, token: s.token("bob")}).open()
@@ -325,6 +335,7 @@ func TestRevokedToken(t *testing.T) {
 
 // TestRevokedTokenOverStdio: the token of a stdio gateway counts for each call.
 func TestRevokedTokenOverStdio(t *testing.T) {
+	t.Parallel()
 	s := newStaff(t, "")
 	s.Env = append(s.Env, "NAVRA_TOKEN="+s.ann)
 	c := s.start(navraBin, "stdio", "--config", s.config).open()
@@ -355,6 +366,7 @@ func (s *staff) ready(g *gateway) string {
 
 // TestReload: roles that are changed in the file count for the next call, in serve and stdio, without a new connection.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	s := newStaff(t, "")
 	w := (&web{t: t, addr: s.a.Addr, token: s.ann}).open()
 	sock := dial(t, s.b.Addr, s.ann).open("2025-11-25")
@@ -425,6 +437,7 @@ func (s *staff) changes() (n int) {
 // TestNewerPolicyElsewhere: a gateway whose file does not hold the policy that another process has taken up denies and is not ready, until its file is
 // changed too, or the other goes back.
 func TestNewerPolicyElsewhere(t *testing.T) {
+	t.Parallel()
 	s := newStaff(t, "")
 	s.b.stop()
 	w := (&web{t: t, addr: s.a.Addr, token: s.ann}).open()

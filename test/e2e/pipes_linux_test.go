@@ -8,11 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestPipesInThePlaceOfFiles puts a pipe where the database, its key or its heads file was: who reads them says so, and does not wait for a writer.
 func TestPipesInThePlaceOfFiles(t *testing.T) {
+	t.Parallel()
 	for _, end := range []string{"", ".key", ".heads"} {
 		s, c := recordSome(t)
 		c.close()
@@ -24,7 +24,7 @@ func TestPipesInThePlaceOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, args := range [][]string{{"blackbox", "verify"}, {"blackbox", "rotate-key"}} {
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			out, err := exec.CommandContext(ctx, navraBin, append(args, "--store", path)...).CombinedOutput()
 			if ctx.Err() != nil || err == nil || !strings.Contains(string(out), "is no file") {
 				t.Errorf("%s, %v: %v\n%s", end, args, err, out)

@@ -75,6 +75,7 @@ func (p *poller) event(w http.ResponseWriter, n int) {
 
 // Both ends poll: the upstream ends its streams after each event, and navra ends its client's each second.
 func TestPollingThroughBothEnds(t *testing.T) {
+	t.Parallel()
 	up := &poller{}
 	srv := httptest.NewServer(up)
 	defer srv.Close()

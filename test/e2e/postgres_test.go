@@ -12,6 +12,7 @@ import (
 
 // TestReplicasOnPostgres serves one configuration twice on one database, as two replicas behind a balancer.
 func TestReplicasOnPostgres(t *testing.T) {
+	t.Parallel()
 	url := strings.Replace(postgres.Start(t), "postgres@", "postgres:${env:PG_PASSWORD}@", 1)
 	s, office := office(t)
 	const password = "hunter2 @:/%"

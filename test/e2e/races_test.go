@@ -12,11 +12,16 @@ import (
 // TestSoakRacingGateways serves one store twice. What a principal reads through one gateway is known to the other before the answer is there; and
 // where both are asked at the same moment, the chain says who was first, and each permit was judged on all that was raised before it.
 func TestSoakRacingGateways(t *testing.T) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
 		s := newSetup(t)
 		racingGateways(t, s, s.db())
 	})
-	t.Run("postgres", func(t *testing.T) { racingGateways(t, newSetup(t), postgres.New(t).URL()) })
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		racingGateways(t, newSetup(t), postgres.New(t).URL())
+	})
 }
 
 func racingGateways(t *testing.T, s *setup, store string) {

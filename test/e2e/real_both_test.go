@@ -40,6 +40,7 @@ func stateless(t *testing.T, server string) string { return everything(t, server
 // The official clients of both eras, over stdio and HTTP, before two real servers at once: one of the stateful era over stdio, and
 // one of 2026-07-28 over HTTP.
 func TestOfficialClientsTwoEras(t *testing.T) {
+	t.Parallel()
 	folder, err := js()
 	installed(t, err)
 	sdk := goClients(t)
@@ -115,7 +116,7 @@ func inspect(t *testing.T, s *setup, era, over string, target []string) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "servers.json"), string(servers))
 	cli := func(args ...string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, node, append([]string{
 			filepath.Join(folder, "node_modules", "@modelcontextprotocol", "inspector", "clients", "launcher", "build", "index.js"),

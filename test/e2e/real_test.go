@@ -88,7 +88,7 @@ func official(t *testing.T, s *setup, folder string, args ...string) {
 // checks runs a program that ends with 'N passed, N failed', and fails the test where one of its checks fails.
 func checks(t *testing.T, s *setup, folder string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = folder, s.env(), time.Second
@@ -109,11 +109,13 @@ func absolute(t *testing.T, path string) string {
 
 // The official clients of both eras, over stdio and HTTP, before real servers from the registry.
 func TestOfficialClients(t *testing.T) {
+	t.Parallel()
 	folder, err := js()
 	installed(t, err)
 	clients := [][]string{{"v1", "legacy"}, {"v2", "legacy"}, {"v2", "modern"}}
 	for _, c := range clients {
 		t.Run("wrap everything "+strings.Join(c, " "), func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			official(t, s, folder, c[0], "everything", c[1], "--", navraBin, "wrap", "--", "npx", "-y", "@modelcontextprotocol/server-everything")
 			s.verifyDefault()

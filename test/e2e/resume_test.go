@@ -136,6 +136,7 @@ func (e *events) steps(token string, at *int, last int) {
 
 // Twenty sessions lose their connections twice in the middle of a call, and each gets just what it missed.
 func TestResumeOverSockets(t *testing.T) {
+	t.Parallel()
 	s, config, g := resuming(t, "127.0.0.1:0")
 	users := []*web{s.user("ann", config, g), s.user("bob", config, g)}
 	var all sync.WaitGroup
@@ -170,7 +171,7 @@ func TestResumeOverSockets(t *testing.T) {
 	for i, w := range sessions { // of another session of the same principal, and of another principal
 		for _, other := range []int{(i + 2) % 20, (i + 1) % 20} {
 			data, _ := w.resume(ids[other]).next()
-			if strings.Contains(data, "done") || strings.Contains(data, "progress") || !strings.Contains(data, `"outcome":"unknown"`) {
+			if strings.Contains(data, `"done"`) || strings.Contains(data, `"progress"`) || !strings.Contains(data, `"outcome":"unknown"`) {
 				t.Fatalf("session %d resumes the stream of session %d: %s", i, other, data)
 			}
 		}
@@ -194,6 +195,7 @@ func (w *web) delete() (int, http.Header, string) {
 
 // A client that never comes back does not stop its call; a restart forgets what was kept, and the session goes on.
 func TestCallOutlivesItsClient(t *testing.T) {
+	t.Parallel()
 	s, config, g := resuming(t, "127.0.0.1:0")
 	w := s.user("ann", config, g).open()
 	e := w.dial("POST", work(7, 30, 50), nil)
@@ -229,6 +231,7 @@ func TestCallOutlivesItsClient(t *testing.T) {
 
 // What is pushed goes to the stream that was opened last, and waits there while its connection is lost. All streams end with the session.
 func TestPushWaitsForItsClient(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := filepath.Join(s.Dir, "navra.yaml")
 	write(t, config, fmt.Sprintf("listen: 127.0.0.1:0\nauth: {tokens: true}\nstore: %s\nprincipals: {ann: {roles: [local-default]}}\nupstreams: {odd: {command: [%q, odd, -changed]}}\n", s.db(), fixtureBin))
@@ -262,6 +265,7 @@ func TestPushWaitsForItsClient(t *testing.T) {
 
 // In the stateless era nothing has an id, and a client that goes away cancels.
 func TestStatelessIsNotResumed(t *testing.T) {
+	t.Parallel()
 	s, config, g := resuming(t, "127.0.0.1:0")
 	w := s.user("ann", config, g)
 	w.modern = true
@@ -373,6 +377,7 @@ func (c *cutter) cut(b []byte) int {
 
 // The official clients come back by themselves: with connections that break off, and with streams that navra ends so that they poll.
 func TestOfficialClientsResume(t *testing.T) {
+	t.Parallel()
 	folder, err := js()
 	installed(t, err)
 	sdk := goClients(t)
@@ -382,6 +387,7 @@ func TestOfficialClientsResume(t *testing.T) {
 			listen = "{address: 127.0.0.1:0, poll_after: 1s}"
 		}
 		t.Run(fmt.Sprintf("poll %v", poll), func(t *testing.T) {
+			t.Parallel()
 			s, config, g := resuming(t, listen)
 			ann := s.user("ann", config, g)
 			clients := map[string]func(t *testing.T, url string){

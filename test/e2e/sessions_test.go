@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ func team(t *testing.T) (s *setup, config string, g *gateway, ann, guest *web) {
 }
 
 func TestAttacksOverHTTP(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(s *setup, config string, g *gateway, w *web) *web{
 		"the same session": func(_ *setup, _ string, _ *gateway, w *web) *web { return w },
 		"a new session": func(_ *setup, _ string, _ *gateway, w *web) *web {
@@ -48,6 +50,7 @@ func TestAttacksOverHTTP(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, config, g, ann, guest := team(t)
 			if a := ann.open().call("files__read_file", map[string]any{"path": "plan.txt"}); a.IsError {
 				t.Fatal(a.text())
@@ -70,6 +73,7 @@ func TestAttacksOverHTTP(t *testing.T) {
 }
 
 func TestDeniedByNameIsUnknown(t *testing.T) {
+	t.Parallel()
 	s, _, _, _, guest := team(t)
 	for _, modern := range []bool{false, true} {
 		w := &web{t: t, addr: guest.addr, token: guest.token, modern: modern}
@@ -94,6 +98,7 @@ func TestDeniedByNameIsUnknown(t *testing.T) {
 }
 
 func TestSessionsBelongToTheirPrincipal(t *testing.T) {
+	t.Parallel()
 	_, config, g, ann, guest := team(t)
 	ann.open()
 	status := func(w *web, method, session string) int {
@@ -113,7 +118,7 @@ func TestSessionsBelongToTheirPrincipal(t *testing.T) {
 		return resp.StatusCode
 	}
 	for _, method := range []string{"POST", "GET", "DELETE"} {
-		for what, session := range map[string]string{"ann's session": ann.session, "an invented one": "invented", "an altered one": ann.session[:len(ann.session)-2] + "AA"} {
+		for what, session := range map[string]string{"ann's session": ann.session, "an invented one": "invented", "an altered one": altered(ann.session)} {
 			if got := status(guest, method, session); got != http.StatusNotFound {
 				t.Errorf("%s of %s by another: %d, want 404", method, what, got)
 			}
@@ -158,6 +163,7 @@ func tokenOf(list, who string) string {
 }
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	s, config, _, ann, _ := team(t)
 	ann.open()
 	list, _ := s.run("token", "list", "--config", config)
@@ -179,6 +185,7 @@ func TestTokens(t *testing.T) {
 
 // A call that takes longer than two seconds becomes a stream; cancelling it ends the open POST with -32001.
 func TestLongCallsOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [local-default]}}\nupstreams: {odd: {command: [%q, odd, -changed, -log, %q]}}\n", fixtureBin, s.log()))
 	g := s.serve(config)
@@ -268,18 +275,24 @@ func TestLongCallsOverHTTP(t *testing.T) {
 
 // A second start answers from what was kept, while the server still starts.
 func TestSecondStartDoesNotWait(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
-	s.odd("-slow-start", "0s").open().close() // another command: nothing is kept of it for the next
-	args := []string{navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-slow-start", "6s"}
-	s.start(args...).open().close()
-	start := time.Now()
-	c := s.start(args...).open()
-	m := c.request("tools/list", nil)
-	if took := time.Since(start); took > 4*time.Second || !strings.Contains(string(m.Result), "echo") {
-		t.Errorf("after %s: %s", took, m.Result)
-	} else {
-		t.Logf("initialize and tools/list answered after %s", took)
+	ready := filepath.Join(s.Dir, "ready")
+	write(t, ready, "")
+	args := []string{navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-start-when", ready}
+	first := s.start(args...).open()
+	if m := first.request("tools/list", nil); !strings.Contains(string(m.Result), "echo") {
+		t.Fatalf("the first start: %s", m.Result)
 	}
+	first.close()
+	if err := os.Remove(ready); err != nil {
+		t.Fatal(err)
+	}
+	c := s.start(args...).open()
+	if m := c.request("tools/list", nil); !strings.Contains(string(m.Result), "echo") {
+		t.Errorf("before the server has started: %s", m.Result)
+	}
+	write(t, ready, "")
 	if a := c.call("echo", map[string]any{"text": "x"}); a.text() != "x" {
 		t.Errorf("echo: %+v", a)
 	}
@@ -287,6 +300,7 @@ func TestSecondStartDoesNotWait(t *testing.T) {
 
 // SIGTERM lets a call that is under way finish.
 func TestShutdownDrains(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [local-default]}}\nupstreams: {odd: {command: [%q, odd, -log, %q]}}\n", fixtureBin, s.log()))
 	g := s.serve(config)

@@ -14,12 +14,13 @@ import (
 
 const shipToken = "tok-2f6b-collector"
 
-// shipping is an office whose entries go to a collector.
-func shipping(t *testing.T) (*setup, string, *collector.Server) {
+// shipping is an office whose entries go to a collector. It is asked again what it has not taken within a time, and whoever takes the place of a
+// gateway that was killed waits as long.
+func shipping(t *testing.T, within string) (*setup, string, *collector.Server) {
 	s, config := office(t)
 	to := collector.New(t)
 	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
-	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: 1s}}}\n", to.URL()))
+	write(t, config, read(t, config)+fmt.Sprintf("blackbox: {ship: {otlp: {endpoint: %q, headers: {Authorization: \"Bearer ${env:SHIP_TOKEN}\"}, timeout: %s}}}\n", to.URL(), within))
 	return s, config, to
 }
 
@@ -46,7 +47,8 @@ func arrived(t *testing.T, s *setup, to *collector.Server) (twice int) {
 
 // TestShipping runs two gateways on one store; one serves, one is a stdio one, and a third that guards one server only adds to the store.
 func TestShipping(t *testing.T) {
-	s, config, to := shipping(t)
+	t.Parallel()
+	s, config, to := shipping(t, "30s")
 	a, b := s.startAs(navraBin, "stdio", "--config", config).open(), s.startAs(navraBin, "stdio", "--config", config).open()
 	w := s.startAs(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
 	for range 10 {
@@ -58,9 +60,12 @@ func TestShipping(t *testing.T) {
 		w.call("echo", map[string]any{"text": "x"})
 	}
 	w.close()
-	b.close()
 	if twice := arrived(t, s, to); twice > 0 {
 		t.Errorf("%d came twice", twice)
+	}
+	b.close() // it waits a moment for the collector, and no longer: what it does not hear of then is sent by the other
+	if twice := arrived(t, s, to); twice > slices.Max(to.Sizes()) {
+		t.Errorf("%d came twice, more than one batch", twice)
 	}
 	a.close()
 	for _, r := range to.Took() {
@@ -78,7 +83,8 @@ func TestShipping(t *testing.T) {
 
 // TestShippingSurvivesAKill kills the gateway while the collector has a batch that it has not acknowledged, and while the collector is down: nothing is lost.
 func TestShippingSurvivesAKill(t *testing.T) {
-	s, config, to := shipping(t)
+	t.Parallel()
+	s, config, to := shipping(t, "5s")
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	to.Reply(func(n int, batch []collector.Record) collector.Reply {
 		if n == 2 {
@@ -114,7 +120,8 @@ func TestShippingSurvivesAKill(t *testing.T) {
 
 // TestEditedShippingPlace writes into the database, while navra is down, that more was shipped than was: nothing is left out, and it is told.
 func TestEditedShippingPlace(t *testing.T) {
-	s, config, to := shipping(t)
+	t.Parallel()
+	s, config, to := shipping(t, "5s")
 	c := s.startAs(navraBin, "stdio", "--config", config).open()
 	c.call("files__read_file", map[string]any{"path": "plan.txt"})
 	arrived(t, s, to)
@@ -152,14 +159,15 @@ func TestEditedShippingPlace(t *testing.T) {
 
 // TestRemotesAreCheckedAtTheStart: what is not there at the start is a fault, named without its value.
 func TestRemotesAreCheckedAtTheStart(t *testing.T) {
-	s, config, _ := shipping(t)
+	t.Parallel()
+	s, config, _ := shipping(t, "30s")
 	s.Env = slices.DeleteFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "SHIP_TOKEN=") })
 	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, "SHIP_TOKEN") {
 		t.Errorf("without the variable: %d\n%s", code, out)
 	}
 	s.Env = append(s.Env, "SHIP_TOKEN="+shipToken)
 	text := read(t, config)
-	write(t, config, strings.Replace(text, "timeout: 1s", "ca: none.pem", 1))
+	write(t, config, strings.Replace(text, "timeout: 30s", "ca: none.pem", 1))
 	if out, code := s.run("stdio", "--config", config); code == 0 || !strings.Contains(out, filepath.Join(s.Dir, "none.pem")) || strings.Contains(out, shipToken) {
 		t.Errorf("without the certificates: %d\n%s", code, out)
 	}

@@ -41,8 +41,10 @@ const sameToken = "the same for all"
 
 // TestSoakOverSharedHTTP and TestSoakOverChildren: nothing reaches the wrong client, and nothing is left behind.
 func TestSoakOverSharedHTTP(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, end := s.endpoint("127.0.0.1:0", "odd", "-era", era)
 			soak(t, s, soakSize(t), fmt.Sprintf("url: %q, shared: true", url), end)
@@ -51,6 +53,7 @@ func TestSoakOverSharedHTTP(t *testing.T) {
 }
 
 func TestSoakOverChildren(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	c := soakSize(t)
 	c.http, c.sockets, c.stdio, c.stateful = 10, 4, 2, true // stateless clients keep their children
@@ -102,16 +105,14 @@ func left(t *testing.T, g *gateway, before int) {
 	t.Helper()
 	pid := g.cmd.Process.Pid
 	http.DefaultClient.CloseIdleConnections()
-	deadline := time.Now().Add(20 * time.Second)
-	for descriptors(t, pid) > before+4 && time.Now().Before(deadline) {
+	for end := time.Now().Add(patience); descriptors(t, pid) > before+4 && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if n := descriptors(t, pid); n > before+4 {
 		t.Errorf("%d descriptors, before it were %d:\n%s", n, before, strings.Join(open(pid), "\n"))
 	}
 	g.cmd.Process.Signal(syscall.SIGQUIT) // the runtime tells of all goroutines, and ends
-	g.cmd.Wait()
-	time.Sleep(200 * time.Millisecond) // stderr is read to its end
+	g.wait()
 	dump := g.stderr.String()
 	if n := len(regexp.MustCompile(`(?m)^goroutine \d+`).FindAllString(dump, -1)); n == 0 || n > 60 {
 		t.Errorf("%d goroutines are left:\n%.6000s", n, dump)

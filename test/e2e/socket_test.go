@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,15 +131,20 @@ func (s *socket) open(version string) *socket {
 	return s
 }
 
-// take returns the n messages that came unasked, and shows with a ping that the connection is usable.
+// take returns the n messages that came unasked, and shows with a ping that the connection is usable. What navra tells of its lists is none of them.
 func (s *socket) take(t *testing.T, n int) []message {
 	t.Helper()
-	for range n {
+	count := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(unasked(s.others))
+	}
+	for late := time.After(patience); count() < n; {
 		select {
 		case <-s.arrived:
 		case <-s.closed:
 			t.Fatalf("the connection ended: %v", s.why)
-		case <-time.After(patience):
+		case <-late:
 			t.Fatal("no answer")
 		}
 	}
@@ -148,10 +154,16 @@ func (s *socket) take(t *testing.T, n int) []message {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.others
+	return unasked(s.others)
+}
+
+// unasked leaves notifications out.
+func unasked(all []message) []message {
+	return slices.DeleteFunc(slices.Clone(all), func(m message) bool { return strings.HasPrefix(m.Method, "notifications/") })
 }
 
 func TestWireOverWebSocket(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)))
 	for _, c := range wireCases(t) {
@@ -208,6 +220,7 @@ func orClose(e expectation) bool {
 
 // TestSocketIdentity: the credential counts at the upgrade and as long as the connection lives.
 func TestSocketIdentity(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.serveConfig("navra.yaml", "auth: {tokens: true}\nprincipals: {ann: {roles: [local-default]}}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin))
 	g := s.serve(config)
@@ -242,6 +255,7 @@ func TestSocketIdentity(t *testing.T) {
 
 // TestSocketHearsOfChanges: navra pushes over the socket, to both its directions' rules.
 func TestSocketHearsOfChanges(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\n"+fmt.Sprintf("upstreams: {odd: {command: [%q, odd, -changed]}}\n", fixtureBin)))
 	sock := dial(t, g.Addr, "").open("2025-11-25")

@@ -19,11 +19,14 @@ import (
 
 // TestMaxBytes: /readyz says that space is low before calls are denied; what is owed about a call that was let through is recorded then, and so is the end.
 func TestMaxBytes(t *testing.T) {
+	t.Parallel()
 	for name, store := range map[string]func(*testing.T, *setup) (string, func()){"sqlite": filledFile, "postgres": filledServer} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			at, fill := store(t, s)
 			config := s.failingConfig(at, "blackbox: {max_bytes: 16MiB}\n")
+			write(t, config, strings.Replace(read(t, config), "listen: 127.0.0.1:0", "listen: {address: 127.0.0.1:0, drain_timeout: 1s}", 1))
 			s.serve(config).stop() // it makes the tables
 			fill()
 			g := s.serve(config)
@@ -64,9 +67,7 @@ func TestMaxBytes(t *testing.T) {
 				resp, body := ask(t, http.DefaultClient, "GET", "http://"+g.Addr+"/readyz", nil)
 				return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "only the reserve of max_bytes is left")
 			})
-			if !strings.Contains(g.stderr.String(), "max_bytes is nearly used up") {
-				t.Error("the log did not warn")
-			}
+			waitFor(t, "the log to warn", func() bool { return strings.Contains(g.stderr.String(), "max_bytes is nearly used up") })
 			g.stop() // it ends the slow call
 			if m := <-late; m.Error == nil || !strings.Contains(string(m.Error.Data), `"outcome":"unknown"`) {
 				t.Errorf("the call that the end cut off: %s %+v", m.Result, m.Error)
@@ -129,6 +130,7 @@ var words = strings.Fields("plan ship friday page launch wrong date test release
 // TestRefusalFlood: thousands of requests without a credential, from as many addresses, cost an entry a second at most, also while the store
 // is locked, and the last are recorded at the end.
 func TestRefusalFlood(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.listenConfig("navra.yaml", "{address: \"127.0.0.1:0\", trusted_proxies: [127.0.0.1]}", "{tokens: true}", "")
 	g := s.serve(config)
@@ -185,7 +187,7 @@ func TestRefusalFlood(t *testing.T) {
 			counted += n.N
 		}
 	}
-	if counted != int64(refused) || entries > int(time.Since(began)/time.Second)+1 {
+	if counted != int64(refused) || entries > int(time.Since(began)/time.Second)+2 { // the end tells once more
 		t.Errorf("%d of %d refusals are counted, in %d entries of %s", counted, refused, entries, time.Since(began))
 	}
 	s.verify(config)

@@ -213,11 +213,13 @@ func subscribeAll(f *follower) {
 
 // TestSubscriptions subscribes in both eras, over HTTP and WebSocket, to upstreams of both eras over each way to them.
 func TestSubscriptions(t *testing.T) {
+	t.Parallel()
 	for _, c := range cells() {
 		if strings.Contains(c.name, "silent") || strings.Contains(c.name, "exits") {
 			continue // stateful, after a while
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			log := filepath.Join(s.Dir, "calls.log")
 			g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\nupstreams: {odd: {"+c.key(s, "odd", "-watch", "-changed", "-log", log)+"}}\n"))
@@ -269,8 +271,10 @@ func TestSubscriptions(t *testing.T) {
 
 // TestSubscriptionsOverStdio has both eras on one connection.
 func TestSubscriptionsOverStdio(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-watch", "-changed", "-era", era).open()
 			e := c.hear(t, "stdio")
@@ -315,6 +319,7 @@ func TestSubscriptionsOverStdio(t *testing.T) {
 
 // A listen ends with its result when navra drains, which does not wait for it.
 func TestListenEndsWithAResult(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.listenConfig("navra.yaml", "{address: 127.0.0.1:0, drain_timeout: 10m}", "none", "")
 	g := s.serve(config)
@@ -328,7 +333,7 @@ func TestListenEndsWithAResult(t *testing.T) {
 	if string(m.ID) != `"x"` || listenID(m.Result) != `"x"` || !strings.Contains(string(m.Result), `"resultType":"complete"`) {
 		t.Errorf("the result is %s %s", m.ID, m.Result)
 	}
-	if err := g.cmd.Wait(); err != nil {
+	if err := g.wait(); err != nil {
 		t.Errorf("navra serve: %v", err)
 	}
 	s.verify(config)
@@ -346,8 +351,10 @@ func (s *setup) tokenOf(config, who string) string {
 
 // TestNewsIsJudgedForEach has two principals follow over one shared connection: each is told what its role lets it read.
 func TestNewsIsJudgedForEach(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch", "-era", era)
 			config := s.serveConfig("navra.yaml", `auth: {tokens: true}
@@ -395,8 +402,10 @@ upstreams: {odd: {url: "`+url+`", shared: true}}
 
 // TestSubscriptionsOutliveTheUpstream restarts an upstream: it is asked again, without a call.
 func TestSubscriptionsOutliveTheUpstream(t *testing.T) {
+	t.Parallel()
 	for _, kind := range [][]string{{"-era", "stateful"}, {"-era", "stateless"}, {"-era", "stateless", "-way", "ws"}, {"-era", "stateful", "-way", "sse"}} {
 		t.Run(strings.Join(kind, " "), func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			args := append([]string{"odd", "-watch", "-log", s.log()}, kind...)
 			url, end := s.endpoint("127.0.0.1:0", args...)
@@ -416,32 +425,52 @@ func TestSubscriptionsOutliveTheUpstream(t *testing.T) {
 
 // TestNewsWaitsForAStream keeps what a session is to be told, once, until it has a stream.
 func TestNewsWaitsForAStream(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
-	url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch")
+	log := filepath.Join(s.Dir, "heard.log")
+	url, _ := s.endpoint("127.0.0.1:0", "odd", "-watch", "-changed", "-heard", log)
 	g := s.serve(s.serveConfig("navra.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\nifc: {on_violation: observe}\nupstreams: {odd: {url: \""+url+"\"}}\n"))
 	w := (&web{t: t, addr: g.Addr}).open()
 	if m := w.request("resources/subscribe", map[string]any{"uri": "note://a"}); string(m.Result) != "{}" {
 		t.Fatalf("subscribe: %+v", m.Error)
 	}
+	// arrived has the upstream say, on the stream that its news is on, that its tools are others: navra has read the news when it asks for them.
+	arrived := func() {
+		lists := func() int {
+			return len(slices.DeleteFunc(heardBy(t, log), func(h heard) bool { return h.Method != "tools/list" }))
+		}
+		before := lists()
+		w.call("odd__grow", map[string]any{})
+		eventually(t, "navra asks for the tools", func() bool { return lists() > before })
+	}
+	news := func(m message) bool { return m.Method == "notifications/resources/updated" }
 	for range 3 {
 		w.call("odd__touch", map[string]any{"uri": "note://a"})
 	}
 	w.call("odd__touch", map[string]any{"uri": "note://b"})
-	time.Sleep(200 * time.Millisecond) // the three are under way to navra, which nobody can see arrive
+	arrived()
 	e := w.hear(t, "late")
 	e.updated("note://a", nil)
 	w.call("odd__touch", map[string]any{"uri": "note://a/more"})
-	e.updated("note://a/more", func(m message) { t.Errorf("told again: %s", m.Params) })
+	e.updated("note://a/more", func(m message) {
+		if news(m) {
+			t.Errorf("told again: %s", m.Params)
+		}
+	})
 	e.end()
 
 	// What is beneath is told of singly up to a bound, and then as the whole.
 	for i := range 40 {
 		w.call("odd__touch", map[string]any{"uri": fmt.Sprintf("note://a/many/%d", i)})
 	}
-	time.Sleep(200 * time.Millisecond) // as above
+	arrived()
 	e = w.hear(t, "later")
 	n := 0
-	e.updated("note://a", func(message) { n++ })
+	e.updated("note://a", func(m message) {
+		if news(m) {
+			n++
+		}
+	})
 	if n == 0 || n > 33 {
 		t.Errorf("told of %d resources before the one that holds them, want 32, and that whose telling was cut off", n)
 	}
@@ -449,8 +478,10 @@ func TestNewsWaitsForAStream(t *testing.T) {
 
 // A process that ends is started again for those who follow, and asked again.
 func TestSubscriptionsOutliveTheProcess(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"stateful", "stateless"} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd", "-watch", "-die-after", "1", "-era", era).open()
 			e := c.hear(t, "stdio")

@@ -14,6 +14,7 @@ import (
 
 // TestCoreTasks: tasks of 2025-11-25 between a client and an upstream that both know them, over every transport.
 func TestCoreTasks(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateful"), mcp.V20251125) {
 		t.Run(string(tr), func(t *testing.T) {
@@ -77,6 +78,7 @@ func TestCoreTasks(t *testing.T) {
 
 // TestTaskPages: a list of tasks comes in pages, whose cursors are good for its session alone.
 func TestTaskPages(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	p := s.taskPeers(t, s.taskConfig("stateful"), mcp.V20251125)[mcp.WebSocket]
 	for range 25 {
@@ -101,6 +103,7 @@ func TestTaskPages(t *testing.T) {
 
 // TestExtensionTasks: tasks of 2026-07-28, over every transport.
 func TestExtensionTasks(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateless"), mcp.V20260728) {
 		t.Run(string(tr), func(t *testing.T) {
@@ -161,8 +164,10 @@ func TestExtensionTasks(t *testing.T) {
 
 // TestTasksBelongToTheirPrincipal: to anybody else a task is unknown, and stays as it is.
 func TestTasksBelongToTheirPrincipal(t *testing.T) {
+	t.Parallel()
 	for era, v := range map[string]mcp.Version{"stateful": mcp.V20251125, "stateless": mcp.V20260728} {
 		t.Run(era, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", era)
 			config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: {tokens: true}\nprincipals: {ann: {roles: [tester]}, bob: {roles: [tester]}}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\nupstreams:\n  odd: {url: %q}\n", url))
@@ -203,6 +208,7 @@ func TestTasksBelongToTheirPrincipal(t *testing.T) {
 
 // TestTasksOutliveNavra: a task's id says all that is needed to ask for it again; what the upstream has lost is lost.
 func TestTasksOutliveNavra(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	url, end := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", "stateless")
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [tester]}}\nupstreams:\n  odd: {url: %q}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\n", url))
@@ -213,7 +219,7 @@ func TestTasksOutliveNavra(t *testing.T) {
 	g := s.serve(config)
 	id := peer(g).begin("slow_compute", map[string]any{"seconds": 0.1, "label": "kept"})
 	g.cmd.Process.Kill()
-	g.cmd.Wait()
+	g.wait()
 	p := peer(s.serve(config))
 	if got := p.until(id, "completed"); !strings.Contains(string(got.Result), "computed kept") {
 		t.Errorf("after a restart of navra: %+v", got)
@@ -234,6 +240,7 @@ func TestTasksOutliveNavra(t *testing.T) {
 
 // TestTasksEndWithTheirSession: where the upstream's session is the client's, its tasks are unknown in another, which is said.
 func TestTasksEndWithTheirSession(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	g := s.serve(s.taskConfig("stateful"))
 	peer := func() (taskPeer, *socket) {
@@ -253,8 +260,10 @@ func TestTasksEndWithTheirSession(t *testing.T) {
 
 // TestTaskAsksItsSession: what an upstream asks during a task goes to the task's session, under the client's id, and it hears of the end.
 func TestTaskAsksItsSession(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"stdio", "streamable", "ws"} {
 		t.Run("upstream over "+way, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			config := s.taskConfig("stateful")
 			if way != "stdio" {
@@ -325,8 +334,10 @@ func asksItsSession(t *testing.T, s *setup, config string) {
 
 // TestTaskOnlyToolsForOthers: a tool that is only called as a task is there for clients that know none, or only those of the other era.
 func TestTaskOnlyToolsForOthers(t *testing.T) {
+	t.Parallel()
 	for _, v := range []mcp.Version{mcp.V20250326, mcp.V20250618, mcp.V20260728} {
 		t.Run(string(v), func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			for tr, p := range s.taskPeers(t, s.taskConfig("stateful"), v) {
 				if tools := string(p.request("tools/list", map[string]any{}).Result); strings.Contains(tools, "execution") || !strings.Contains(tools, "slow_only") {
@@ -345,6 +356,7 @@ func TestTaskOnlyToolsForOthers(t *testing.T) {
 
 // TestLeftTaskIsCancelled: where a client no longer wants the call that navra made a task of, the task is cancelled.
 func TestLeftTaskIsCancelled(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	c := s.startAs(navraBin, "stdio", "--config", s.taskConfig("stateful"))
 	if m := c.request("initialize", greeting(mcp.V20250618)); m.Error != nil {
@@ -369,6 +381,7 @@ func TestLeftTaskIsCancelled(t *testing.T) {
 
 // TestExtensionStaysOff: an upstream of the stateless era is not told of tasks for a client that has not said that it knows them.
 func TestExtensionStaysOff(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	wire := filepath.Join(s.Dir, "wire")
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [local-default]}}\nupstreams:\n  odd: {command: [%q, odd, -tasks, -era, stateless, -wire, %q]}\n", fixtureBin, wire))
@@ -390,6 +403,7 @@ func TestExtensionStaysOff(t *testing.T) {
 
 // TestTaskOnlyToolsAskOthers: what the upstream asks during a task that navra made of a call, the call's client is asked.
 func TestTaskOnlyToolsAskOthers(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateful"), mcp.V20260728) {
 		call := map[string]any{"name": "odd__confirm_only", "arguments": map[string]any{}}
@@ -416,6 +430,7 @@ func TestTaskOnlyToolsAskOthers(t *testing.T) {
 
 // TestCoreTasksEndWithTheirUpstream: an upstream that was started anew knows none of the tasks from before; the session is told so, and lists them no more.
 func TestCoreTasksEndWithTheirUpstream(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	url, end := s.endpoint("127.0.0.1:0", "odd", "-tasks")
 	w := s.webOn(fmt.Sprintf("url: %q", url))

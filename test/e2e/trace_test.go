@@ -79,6 +79,14 @@ func (c *spanCollector) has(trace string) bool {
 	return false
 }
 
+// hasOwn reports whether the spans of all that was heard have arrived.
+func (c *spanCollector) hasOwn(all []heard) bool {
+	return !slices.ContainsFunc(all, func(h heard) bool {
+		m := wellFormed.FindStringSubmatch(h.text("traceparent"))
+		return m != nil && c.by(m[2]) == nil
+	})
+}
+
 // A heard is what an upstream heard of one message's trace.
 type heard struct {
 	Method string
@@ -95,6 +103,9 @@ func heardBy(t *testing.T, path string) (out []heard) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
 		var h heard
 		if err := json.Unmarshal([]byte(line), &h); err != nil {
 			t.Fatal(err)
@@ -143,11 +154,13 @@ func (g given) head() map[string]string {
 // TestTraceIsUnbroken follows calls of clients of both eras, over HTTP and stdio, through navra to upstreams of both, over all ways: the
 // upstream gets the id of a span that navra exported, below a span below the client's.
 func TestTraceIsUnbroken(t *testing.T) {
+	t.Parallel()
 	for _, c := range cells() {
 		if strings.Contains(c.name, "silent") || strings.Contains(c.name, "exits") {
 			continue // which differ only in how they are greeted
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s, out := newSetup(t), newCollector(t)
 			log := filepath.Join(s.Dir, "heard.log")
 			s.Env = append(s.Env, "COLLECTOR_KEY=hush")
@@ -170,6 +183,9 @@ func TestTraceIsUnbroken(t *testing.T) {
 					}
 				}
 			}
+			eventually(t, "the spans arrive", func() bool { // the end may be too short for them
+				return !slices.ContainsFunc(traces, func(one given) bool { return !out.has(one.trace) }) && out.hasOwn(heardBy(t, log))
+			})
 			g.stop()
 			for _, modern := range []bool{false, true} {
 				one := newGiven(len(traces), "_meta")
@@ -181,7 +197,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 					p = modernParams("2026-07-28", p)
 				}
 				result(t, k.request("tools/call", p))
-				eventually(t, "the spans arrive", func() bool { return out.has(one.trace) }) // the end may be too short for them
+				eventually(t, "the spans arrive", func() bool { return out.has(one.trace) && out.hasOwn(heardBy(t, log)) })
 				k.close()
 			}
 			all := heardBy(t, log)
@@ -266,6 +282,7 @@ func checkEntries(t *testing.T, s *setup, traces []given) {
 // TestTraceWithoutTelemetry: what is well formed goes on as a child, what is not is dropped and refuses nothing, and navra's own
 // messages carry none.
 func TestTraceWithoutTelemetry(t *testing.T) {
+	t.Parallel()
 	one := newGiven(0, "_meta")
 	for _, c := range cells() {
 		if c.name != "stdio stateful" && c.name != "http stateless" {
@@ -273,6 +290,7 @@ func TestTraceWithoutTelemetry(t *testing.T) {
 		}
 		for _, baggage := range []string{"drop", "pass"} {
 			t.Run(c.name+" "+baggage, func(t *testing.T) {
+				t.Parallel()
 				s := newSetup(t)
 				log := filepath.Join(s.Dir, "heard.log")
 				w := s.webOn(c.key(s, "odd", "-heard", log), "telemetry: {baggage: "+baggage+"}")
@@ -316,6 +334,7 @@ func TestTraceWithoutTelemetry(t *testing.T) {
 
 // TestTraceOverWebSocket: the headers of the upgrade count for each message without a trace of its own.
 func TestTraceOverWebSocket(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	log := filepath.Join(s.Dir, "heard.log")
 	w := s.webOn(fmt.Sprintf("command: [%q, odd, -heard, %q]", fixtureBin, log))
@@ -335,6 +354,7 @@ func TestTraceOverWebSocket(t *testing.T) {
 
 // TestWrapExportsSpans: wrap has no configuration; a collector that never answers holds nothing up.
 func TestWrapExportsSpans(t *testing.T) {
+	t.Parallel()
 	out := newCollector(t)
 	s := newSetup(t)
 	s.Env = append(s.Env, "NAVRA_OTLP_HEADERS=api-key=hush")

@@ -10,6 +10,7 @@ import (
 
 // TestSecretOfAURLIsNowhere: a key in an upstream's address is in no log and no entry, however the upstream fails.
 func TestSecretOfAURLIsNowhere(t *testing.T) {
+	t.Parallel()
 	const key = "k3y-of-the-address"
 	hangUp := func(w http.ResponseWriter) {
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
@@ -30,6 +31,7 @@ func TestSecretOfAURLIsNowhere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newSetup(t)
 			srv := httptest.NewServer(h)
 			defer srv.Close()

@@ -168,12 +168,15 @@ func sameJSON(a, b string) bool {
 }
 
 func TestWireOverStdio(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for _, c := range wireCases(t) {
 		if c.Transport != "any" && c.Transport != "stdio" {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s := *s
 			s.t = t
 			cl := s.start(navraBin, "wrap", "--", fixtureBin, "odd")
 			if c.Setup.Session != "none" {
@@ -216,12 +219,17 @@ func TestWireOverStdio(t *testing.T) {
 // take1 returns the n messages that came, and then shows with a ping that the connection is usable and nothing more came before it.
 func (c *client) take1(t *testing.T, n int) []message {
 	t.Helper()
-	for range n {
+	count := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(unasked(c.notes))
+	}
+	for late := time.After(patience); count() < n; {
 		select {
 		case <-c.arrived:
 		case <-c.closed:
 			t.Fatalf("the connection ended\n%s", c.stderr)
-		case <-time.After(patience):
+		case <-late:
 			t.Fatalf("no answer\n%s", c.stderr)
 		}
 	}
@@ -231,10 +239,11 @@ func (c *client) take1(t *testing.T, n int) []message {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.notes), func(m message) bool { return strings.HasPrefix(m.Method, "notifications/") })
+	return unasked(c.notes)
 }
 
 func TestWireOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	upstream := fmt.Sprintf("upstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)
 	open := s.serve(s.serveConfig("open.yaml", "auth: none\nprincipals: {local: {roles: [local-default]}}\n"+upstream))

@@ -84,7 +84,7 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") 
 
 // ctl runs pg_ctl and waits until what it was told is done.
 func (s *Server) ctl(args ...string) error {
-	return s.run("pg_ctl", append([]string{"-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-w", "-t", "60"}, args...)...)
+	return s.run("pg_ctl", append([]string{"-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-w", "-t", "120"}, args...)...)
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
