@@ -206,6 +206,11 @@ func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 	if bad != nil {
 		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)
 	}
+	if m.Method == mcp.Listen && from.Caps&mcp.CanTask == 0 {
+		if wish, _ := mcp.WishOf(m.Params); len(wish.Tasks) > 0 {
+			return s, undeclared(from)
+		}
+	}
 	return s, nil
 }
 

@@ -31,6 +31,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	}
 	x := p.returning(c, blackbox.Answer)
 	x.trail.back(in)
+	c.asNews(&x)
 	if n := c.notes.Load(); n > 0 {
 		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: mcp.Progress, N: n})
 	}

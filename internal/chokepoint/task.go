@@ -131,10 +131,15 @@ func (p *Chokepoint) mayTask(from Peer) *Refusal {
 	case !p.book.OffersTasks(from.Who.Name(), form), from.In.Msg.Method == mcp.TasksList && !p.book.HasTasks(from.Who.Name(), form):
 		return refusedAs(statusOf(jsonrpc.CodeMethodNotFound, from.Version), jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"})
 	case form == mcp.ExtendedTasks && from.Caps&mcp.CanTask == 0:
-		r := (&clearance{from: from}).lacking(mcp.CanTask)
-		return &Refusal{Status: r.Status, Msg: r.Msg}
+		return undeclared(from)
 	}
 	return nil
+}
+
+// undeclared refuses what only a client may ask for that says it knows tasks.
+func undeclared(from Peer) *Refusal {
+	r := (&clearance{from: from}).lacking(mcp.CanTask)
+	return &Refusal{Status: r.Status, Msg: r.Msg}
 }
 
 // takesTasks is the extension where a call's upstream has it and its client declared it, or knows the tasks of the other era and is about one; zero else.
