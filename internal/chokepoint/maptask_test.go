@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"navra/internal/auth"
 	"navra/internal/chokepoint"
@@ -251,6 +252,28 @@ func TestMappedOutcomes(t *testing.T) {
 	gone := jsonrpc.Message{Error: &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "no task"}}
 	if err := task.Learn(t.Context(), get.Answer(gone, 0)); !errors.Is(err, chokepoint.ErrNoTask) {
 		t.Errorf("a task that its upstream has lost: %v", err)
+	}
+}
+
+// TestEagerUpstreamsAreAskedLess: an upstream cannot have itself asked, and that recorded, without end at its own pace.
+func TestEagerUpstreamsAreAskedLess(t *testing.T) {
+	b := newTaskBench(t, mcp.V20260728)
+	_, m := b.request(t, mcp.TasksResult, publicID(t, b.mappedCall(t, b.ann, working)))
+	task, err := b.MapTask(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits []time.Duration
+	for range 60 {
+		b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working","pollIntervalMs":0}`)
+		waits = append(waits, task.Wait)
+	}
+	if waits[0] > 100*time.Millisecond || waits[0] >= waits[1] || waits[59] != time.Second {
+		t.Errorf("waits: %v", waits)
+	}
+	b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working","pollIntervalMs":7000}`)
+	if task.Wait != 7*time.Second {
+		t.Errorf("waits %v where the upstream says 7 s", task.Wait)
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"navra/internal/policy"
 )
 
-// How often navra asks for the state of a task that it waits for.
+// How often navra asks for the state of a task that it waits for. Each time is recorded, and the upstream says when: so an upstream that wants to
+// be asked at once is asked less often as time goes on.
 const (
 	pollLeast = 50 * time.Millisecond
+	pollMore  = 25 * time.Millisecond // that it waits longer after each time, up to pollUsual
 	pollUsual = time.Second
 	pollMost  = 30 * time.Second
 )
@@ -24,9 +26,10 @@ type OwnTask struct {
 	by    *Chokepoint
 	c     *clearance // the client's call, or its request about the task
 	id    string
-	Wait  time.Duration // before the task is asked for again
-	Over  bool          // there is nothing to wait for: the result is to be had, or the client has to be asked by asking for it
-	n     int64
+	Wait  time.Duration   // before the task is asked for again
+	Over  bool            // there is nothing to wait for: the result is to be had, or the client has to be asked by asking for it
+	polls int64           // that were answered
+	n     int64           // of the last progress
 	told  time.Time       // when there was progress last
 	said  jsonrpc.Raw     // of the task, last
 	asked map[string]bool // what the client was asked, by the upstream's keys
@@ -61,6 +64,7 @@ func (p *Chokepoint) TaskMade(ctx context.Context, f FromUpstream) *OwnTask {
 func (t *OwnTask) heard(said jsonrpc.Raw) {
 	_, status, _ := stateOf(said)
 	ended, _ := mcp.TaskEnded(status)
+	t.polls++
 	t.said, t.Over = said, ended || status == "input_required" && !t.c.maps()
 	raw, has := said.Get("pollInterval")
 	if !has {
@@ -68,7 +72,7 @@ func (t *OwnTask) heard(said jsonrpc.Raw) {
 	}
 	t.Wait = pollUsual
 	if ms, ok := raw.Int(); ok && ms >= 0 && ms < pollMost.Milliseconds() {
-		t.Wait = max(pollLeast, time.Duration(ms)*time.Millisecond)
+		t.Wait = max(min(pollLeast+time.Duration(t.polls)*pollMore, pollUsual), time.Duration(ms)*time.Millisecond)
 	} else if ok {
 		t.Wait = pollMost
 	}
