@@ -264,3 +264,25 @@ func TestMappedTasksBesideOthers(t *testing.T) {
 	}
 	p.leaks()
 }
+
+// TestMappedTasksOutliveNavra: what an upstream keeps can be asked for after a restart, on a connection that principals share, too; what navra kept is gone.
+func TestMappedTasksOutliveNavra(t *testing.T) {
+	s := newSetup(t)
+	url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", "stateless")
+	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [tester]}}\nupstreams:\n  odd: {url: %q, shared: true}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\n", url))
+	g := s.serve(config)
+	w := (&web{t: t, addr: g.Addr}).open()
+	p := taskPeer{t: t, v: mcp.V20251125, ask: w.request, heard: new([]string)}
+	id, kept := p.begin("slow_compute", map[string]any{"seconds": 0.1, "label": "kept"}), p.begin("greet", nil)
+	if m := p.about("tasks/result", kept); !strings.Contains(string(m.Result), "Hello, ") {
+		t.Errorf("before: %s %+v", m.Result, m.Error)
+	}
+	g.cmd.Process.Kill()
+	g.cmd.Wait()
+	w.addr = s.serve(config).Addr
+	if m := p.about("tasks/result", id); !strings.Contains(string(m.Result), "computed kept") {
+		t.Errorf("after a restart: %s %+v", m.Result, m.Error)
+	}
+	p.foreign("what navra kept", kept, "tasks/get", "tasks/result", "tasks/cancel")
+	p.leaks()
+}
