@@ -29,7 +29,7 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	c := &clearance{by: p, from: from, asked: true, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds, task: x.task, wish: x.wish}
 	if x.pre == nil && x.facts.Topic.Crosses() {
 		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
-		c.caps = p.policy.Load().Relays(from.Who, from.Caps) | p.takesTasks(from, c.lane.upstream)
+		c.caps = p.policy.Load().Relays(from.Who, from.Caps) | p.takesTasks(from, &x, c.lane.upstream)
 		if x.task != nil {
 			c.lane = x.made
 		}
@@ -205,6 +205,11 @@ func (p *Chokepoint) subject(from Peer) (mcp.Subject, *Refusal) {
 	}
 	if bad != nil {
 		return s, refusedAs(statusOf(bad.Code, from.Version), *bad)
+	}
+	if m.Method == mcp.Listen && from.Caps&mcp.CanTask == 0 {
+		if wish, _ := mcp.WishOf(m.Params); len(wish.Tasks) > 0 {
+			return s, undeclared(from)
+		}
 	}
 	return s, nil
 }

@@ -65,6 +65,7 @@ type Chokepoint struct {
 	baggage bool
 	toll    toll
 	tasks   taskTable
+	kept    *keptTasks
 	next    atomic.Int64 // ids and progress tokens towards upstreams, unique in this process
 	states  used
 
@@ -84,7 +85,7 @@ func New(o Options) *Chokepoint {
 	p := &Chokepoint{
 		filter: o.Filter, store: o.Store, book: o.Catalogue, vault: o.Vault, log: o.Logger, version: o.Version,
 		now: o.Now, observe: o.Observe, spans: o.Spans, baggage: o.Baggage, heard: map[heard]map[string]int64{}, known: map[string]bool{},
-		renew: o.Renew, changed: make(chan struct{}),
+		renew: o.Renew, changed: make(chan struct{}), kept: newKeptTasks(),
 	}
 	if p.now == nil {
 		p.now = time.Now

@@ -73,7 +73,16 @@ type failed struct {
 // failureOf maps an error to it; one that is not known says only that the upstream is not available.
 func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 	var size TooLarge
+	var asked Unanswered
 	switch {
+	case errors.As(err, &asked):
+		return failed{code: jsonrpc.CodeInternal, reason: "refused", text: asked.Error()}
+	case errors.Is(err, ErrTaskEnded):
+		return failed{code: jsonrpc.CodeInvalidParams, reason: "ended", text: ErrTaskEnded.Error()}
+	case errors.Is(err, ErrNoTask):
+		return failed{code: jsonrpc.CodeInvalidParams, reason: "unknown", text: ErrNoTask.Error()}
+	case errors.Is(err, ErrTaskCancelled):
+		return failed{code: jsonrpc.CodeInternal, reason: "cancelled", text: ErrTaskCancelled.Error()}
 	case errors.As(err, &size):
 		f := failed{code: codeTooLarge, reason: "size", text: size.Error(), size: &size}
 		if v.Stateless() && topic == mcp.Resource { // the code means a missing resource there

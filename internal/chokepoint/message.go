@@ -77,6 +77,7 @@ type clearance struct {
 
 	task    *task            // that it is about; nil: none
 	wish    wish             // whether it is to become a task
+	news    bool             // its answer is told as a notification
 	retry   *retry           // what it goes on with; nil: nothing
 	round   *round           // what its answer asked for
 	rounds  int              // of questions that were had

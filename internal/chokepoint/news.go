@@ -19,22 +19,27 @@ const readClass = ifc.Read
 // maxNewsURI bounds the URI of a resource that changed, in bytes.
 const maxNewsURI = 4 << 10
 
-// News says that a resource has changed. It is comparable: two of one resource over one lane are the same news. Nothing of it goes to a
-// client but by Tell.
+// News says that a resource or a task has changed. It is comparable: two of one resource over one lane are the same news. Nothing of it goes to a
+// client but by Tell, and of a task nothing but what is asked for then.
 type News struct {
 	by    *Chokepoint
 	lane  Lane
-	about string // a URI; not named as in a Watch, so that neither converts to the other
+	about string // a URI, or the upstream's id of a task; not named as in a Watch, so that neither converts to the other
+	task  bool
 }
 
-// News opens a notification of an upstream that a resource has changed; false where it is none.
+// News opens a notification of an upstream that a resource or a task has changed; false where it is none.
 func (p *Chokepoint) News(in FromUpstream) (News, bool) {
-	if in.by != p || in.kind != unsolicited || in.msg.Method != mcp.ResourceUpdated {
+	if in.by != p || in.kind != unsolicited || in.msg.Method != mcp.ResourceUpdated && in.msg.Method != mcp.TaskNews {
 		return News{}, false
 	}
-	raw, _ := in.msg.Params.Get("uri")
-	uri, ok := raw.Text()
-	return News{p, in.lane, uri}, ok && uri != "" && len(uri) <= maxNewsURI
+	task, key := in.msg.Method == mcp.TaskNews, "uri"
+	if task {
+		key = "taskId"
+	}
+	raw, _ := in.msg.Params.Get(key)
+	name, ok := raw.Text()
+	return News{p, in.lane, name, task}, ok && name != "" && len(name) <= maxNewsURI
 }
 
 // Lane is the connection over which the news came.
@@ -43,8 +48,11 @@ func (n News) Lane() Lane { return n.lane }
 // Under reports whether n is about w: about the resource itself or one beneath it. MCP, server/resources §Subscriptions: what is told of
 // may be a sub-resource of what was subscribed to.
 func (n News) Under(w Watch) bool {
-	if n.by != w.by || n.lane != w.lane {
+	if n.by != w.by || n.lane != w.lane || n.task != w.IsTask() {
 		return false
+	}
+	if n.task {
+		return n.about == w.uri
 	}
 	rest, ok := strings.CutPrefix(n.about, w.uri)
 	return ok && (rest == "" || strings.HasSuffix(w.uri, "/") || strings.IndexByte("/?#", rest[0]) >= 0)
@@ -57,7 +65,7 @@ func (n News) Exact(w Watch) bool { return n.about == w.uri }
 // the session, or of the listen. Who may not read the resource is not told.
 func (p *Chokepoint) Tell(ctx context.Context, n News, w Watch, to Peer) (Released, error) {
 	owner := w.lane.principal == catalogue.Everyone || w.lane.principal == to.Who.Name()
-	if n.by != p || to.Who.IsZero() || !n.Under(w) || !owner {
+	if n.by != p || to.Who.IsZero() || !n.Under(w) || n.task || !owner {
 		return Released{}, ErrUncleared
 	}
 	x := p.begin(to)

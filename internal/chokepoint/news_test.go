@@ -25,14 +25,23 @@ func TestNewsUnderAWatch(t *testing.T) {
 		{"note://a/b", "note://a", false},
 		{"note://a", "NOTE://a", false},
 	} {
-		if got := (News{p, lane, tt.news}).Under(Watch{p, lane, tt.watch}); got != tt.want {
+		if got := (News{p, lane, tt.news, false}).Under(Watch{p, lane, tt.watch, ""}); got != tt.want {
 			t.Errorf("%s under %s = %v, want %v", tt.news, tt.watch, got, tt.want)
 		}
 	}
-	n := News{p, lane, "note://a"}
-	for name, w := range map[string]Watch{"another lane": {p, Lane{upstream: "u", principal: "bob"}, "note://a"}, "another chokepoint": {&Chokepoint{}, lane, "note://a"}} {
+	n := News{p, lane, "note://a", false}
+	for name, w := range map[string]Watch{
+		"another lane": {p, Lane{upstream: "u", principal: "bob"}, "note://a", ""}, "another chokepoint": {&Chokepoint{}, lane, "note://a", ""},
+		"a task of that name": {p, lane, "note://a", "sealed"},
+	} {
 		if n.Under(w) {
 			t.Errorf("news is told over %s", name)
+		}
+	}
+	task := News{p, lane, "up", true}
+	for w, want := range map[Watch]bool{{p, lane, "up", "sealed"}: true, {p, lane, "u", "sealed"}: false, {p, lane, "up", ""}: false} {
+		if task.Under(w) != want {
+			t.Errorf("news of a task under %+v = %v", w, !want)
 		}
 	}
 }

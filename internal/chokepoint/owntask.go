@@ -11,22 +11,28 @@ import (
 	"navra/internal/policy"
 )
 
-// How often navra asks for the state of a task that it waits for.
+// How often navra asks for the state of a task that it waits for. Each time is recorded, and the upstream says when: so an upstream that wants to
+// be asked at once is asked less often as time goes on.
 const (
 	pollLeast = 50 * time.Millisecond
+	pollMore  = 25 * time.Millisecond // that it waits longer after each time, up to pollUsual
 	pollUsual = time.Second
 	pollMost  = 30 * time.Second
 )
 
-// An OwnTask is a task that navra made of a call for a client that does not know tasks. It is used by one goroutine.
+// An OwnTask is a task that navra asks an upstream about by itself: one that it made of a call for a client that does not know tasks, or one that
+// the client knows in the other form. It is used by one goroutine, but for what says otherwise.
 type OwnTask struct {
-	by   *Chokepoint
-	c    *clearance // the client's call
-	id   string
-	Wait time.Duration // before the task is asked for again
-	Over bool          // there is nothing to wait for: the result is to be had, or the client has to be asked
-	n    int64
-	told time.Time // when there was progress last
+	by    *Chokepoint
+	c     *clearance // the client's call, or its request about the task
+	id    string
+	Wait  time.Duration   // before the task is asked for again
+	Over  bool            // there is nothing to wait for: the result is to be had, or the client has to be asked by asking for it
+	polls int64           // that were answered
+	n     int64           // of the last progress
+	told  time.Time       // when there was progress last
+	said  jsonrpc.Raw     // of the task, last
+	asked map[string]bool // what the client was asked, by the upstream's keys
 }
 
 // Waits reports whether m is a call that navra makes as a task and waits for.
@@ -58,11 +64,15 @@ func (p *Chokepoint) TaskMade(ctx context.Context, f FromUpstream) *OwnTask {
 func (t *OwnTask) heard(said jsonrpc.Raw) {
 	_, status, _ := stateOf(said)
 	ended, _ := mcp.TaskEnded(status)
-	t.Over = ended || status == "input_required"
-	raw, _ := said.Get("pollInterval")
+	t.polls++
+	t.said, t.Over = said, ended || status == "input_required" && !t.c.maps()
+	raw, has := said.Get("pollInterval")
+	if !has {
+		raw, _ = said.Get("pollIntervalMs")
+	}
 	t.Wait = pollUsual
 	if ms, ok := raw.Int(); ok && ms >= 0 && ms < pollMost.Milliseconds() {
-		t.Wait = max(pollLeast, time.Duration(ms)*time.Millisecond)
+		t.Wait = max(min(pollLeast+time.Duration(t.polls)*pollMore, pollUsual), time.Duration(ms)*time.Millisecond)
 	} else if ok {
 		t.Wait = pollMost
 	}
@@ -70,20 +80,29 @@ func (t *OwnTask) heard(said jsonrpc.Raw) {
 
 // Ask admits a request about the task: tasks/get, tasks/result or tasks/cancel.
 func (t *OwnTask) Ask(ctx context.Context, method string) (ToUpstream, error) {
-	p := t.by
 	if method != mcp.TasksGet && method != mcp.TasksResult && method != mcp.TasksCancel {
 		return ToUpstream{}, ErrUncleared
 	}
+	return t.own(ctx, method, t.c.seq, nil)
+}
+
+// own admits one of navra's own requests about the task.
+func (t *OwnTask) own(ctx context.Context, method string, cause blackbox.Seq, params jsonrpc.Raw) (ToUpstream, error) {
+	p := t.by
 	x := p.beginOwn(t.c.lane, method)
-	x.entry.Cause, x.entry.Trace, x.entry.Target = t.c.seq, t.c.x.entry.Trace, t.c.x.entry.Target
+	x.entry.Cause, x.entry.Trace, x.entry.Target = cause, t.c.x.entry.Trace, t.c.x.entry.Target
+	x.body = params
 	if err := p.pass(ctx, &x); err != nil {
 		return ToUpstream{}, fmt.Errorf("record %s: %w", method, err)
 	}
 	c := &clearance{by: p, lane: t.c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: method, seq: x.entry.Seq, task: &task{id: t.id}, x: x}
+	if t.c.maps() {
+		c.caps = t.c.caps
+	}
 	if method == mcp.TasksResult { // the client may be asked meanwhile
 		c.from, c.caps = t.c.from, t.c.caps
 	}
-	c.body = jsonrpc.Message{ID: c.id, Method: method, Params: c.tasked(nil)}
+	c.body = jsonrpc.Message{ID: c.id, Method: method, Params: c.tasked(params)}
 	return ToUpstream{c}, nil
 }
 
@@ -93,26 +112,30 @@ func (t *OwnTask) mine(f FromUpstream) bool {
 	return c != nil && c.by == t.by && c.task != nil && c.task.public == "" && c.task.id == t.id && c.lane == t.c.lane
 }
 
-// Learn records an answer to tasks/get or tasks/cancel, and takes from it how the task stands.
+// Learn records an answer to tasks/get, tasks/cancel or tasks/update, and takes from it how the task stands, where it says so. For tasks/update it
+// may be called concurrently.
 func (t *OwnTask) Learn(ctx context.Context, f FromUpstream) error {
 	if !t.mine(f) || !f.Last() || f.cause.answered.Swap(true) {
 		return ErrUncleared
 	}
 	id, _, ok := stateOf(f.msg.Result)
+	acked := t.c.maps() && f.cause.method != mcp.TasksGet // by an empty result
 	err := f.err
 	switch {
 	case f.kind == failure && err == nil:
 		err = ErrUnavailable
 	case f.kind == failure:
+	case f.msg.Error != nil && f.msg.Error.Code == jsonrpc.CodeInvalidParams && t.c.maps():
+		err = ErrNoTask
 	case f.msg.Error != nil:
 		err = fmt.Errorf("%s: the upstream answers error %d: %w", f.cause.method, f.msg.Error.Code, ErrBadAnswer)
-	case !ok || id != t.id:
+	case acked && !f.msg.Result.IsObject(), !acked && (!ok || id != t.id):
 		err = fmt.Errorf("%s: %w", f.cause.method, ErrBadAnswer)
 	}
 	if bad := t.note(ctx, f, err); bad != nil {
 		return bad
 	}
-	if err == nil {
+	if err == nil && !acked {
 		t.heard(f.msg.Result)
 	}
 	return err

@@ -110,6 +110,9 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 				q.params = related(q.params, public)
 			}
 		}
+		if c := q.call; c != nil && c.task != nil && c.task.mapped {
+			q.params = related(q.params, c.task.public)
+		}
 	}
 	return x.verdict, nil
 }

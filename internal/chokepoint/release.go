@@ -31,6 +31,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	}
 	x := p.returning(c, blackbox.Answer)
 	x.trail.back(in)
+	c.asNews(&x)
 	if n := c.notes.Load(); n > 0 {
 		x.entry.Notes = append(x.entry.Notes, blackbox.Count{Name: mcp.Progress, N: n})
 	}
@@ -59,6 +60,8 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 		return p.releaseRound(ctx, c, &x, m.Result)
 	case c.tellsOfTask(m.Result):
 		return p.releaseTask(ctx, c, &x, m.Result)
+	case c.wish == mappedTask && complete(m.Result):
+		return p.keepResult(ctx, c, &x, m.Result)
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:

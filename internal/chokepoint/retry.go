@@ -366,7 +366,7 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 		}
 		inputs.Raw(q.key, value)
 	}
-	next := &clearance{by: p, lane: c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: c.method, from: c.from, asked: true, caps: c.caps, open: c.open, token: c.token, rounds: r.n}
+	next := &clearance{by: p, lane: c.lane, id: jsonrpc.IntID(p.next.Add(1)), method: c.method, from: c.from, asked: true, caps: c.caps, open: c.open, token: c.token, rounds: r.n, wish: c.wish}
 	next.retry = &retry{inputs: inputs.Done(), upstream: r.state}
 	if err := p.pass(ctx, &x); err != nil || !x.verdict.Permits() {
 		return ToUpstream{}, p.deny(c.from, &x, Unknown)

@@ -17,15 +17,18 @@ const (
 type task struct {
 	id     string // the upstream's
 	public string // what the client knows it by; "" where the task is navra's own affair
+	mapped bool   // its client knows tasks of 2025-11-25, and its upstream those of the extension
+	kept   bool   // the call has ended at once: navra keeps the result, and the id is its own
 }
 
 // A wish says whether a call is to be made as a task of 2025-11-25.
 type wish uint8
 
 const (
-	noTask  wish = iota
-	asTask       // the client asks for it
-	ownTask      // the tool is only called so, and the client does not know tasks: navra waits for the result
+	noTask     wish = iota
+	asTask          // the client asks for it
+	ownTask         // the tool is only called so, and the client does not know tasks: navra waits for the result
+	mappedTask      // the client asks for it, and the upstream is let make one of the extension's
 )
 
 // taskContext binds a task's id to who it was given to.
@@ -33,9 +36,12 @@ func taskContext(principal string) []byte { return []byte("task\x00" + principal
 
 // sealTask makes the id by which the client knows a task that a call of its made. It says all that is needed to ask for the task again, so
 // that navra keeps nothing of it.
-func (p *Chokepoint) sealTask(c *clearance, id string) string {
-	o := new(jsonrpc.Object).Text("upstream", c.lane.upstream).Text("id", id).Text("tool", c.x.facts.Item.Public)
+func (p *Chokepoint) sealTask(c *clearance, t task) string {
+	o := new(jsonrpc.Object).Text("upstream", c.lane.upstream).Text("id", t.id).Text("tool", c.x.facts.Item.Public)
 	o.Text("session", c.lane.session).Text("caps", c.lane.caps.String())
+	if t.mapped {
+		o.Bool("mapped", true).Bool("kept", t.kept)
+	}
 	return p.vault.Seal(o.Done(), taskContext(c.from.Who.Name()))
 }
 
@@ -61,10 +67,18 @@ func (p *Chokepoint) openTask(from Peer, id string) (openedTask, bool) {
 	snapshot := p.book.For(from.Who.Name())
 	it, ok := snapshot.Find(mcp.Tool, text("tool"))
 	form := mcp.TasksIn(from.Version)
-	if !ok || form == mcp.NoTasks || it.Upstream.Name != text("upstream") || snapshot.Tasks(it.Upstream.Name) != form {
+	is := func(name string) bool {
+		raw, _ := jsonrpc.Raw(plain).Get(name)
+		return string(raw) == "true"
+	}
+	has := form // of the upstream
+	if is("mapped") {
+		has = mcp.ExtendedTasks
+	}
+	if !ok || form == mcp.NoTasks || is("mapped") && form != mcp.CoreTasks || it.Upstream.Name != text("upstream") || snapshot.Tasks(it.Upstream.Name) != has {
 		return openedTask{}, false
 	}
-	t := openedTask{task: &task{id: text("id"), public: id}, item: it, lane: p.lane(from, it.Upstream.Name)}
+	t := openedTask{task: &task{id: text("id"), public: id, mapped: is("mapped"), kept: is("kept")}, item: it, lane: p.lane(from, it.Upstream.Name)}
 	t.over = t.lane.session != text("session")
 	if form == mcp.ExtendedTasks && t.lane.principal != catalogue.Everyone { // the process that has the task may not be the one for what this request can be asked
 		t.lane.caps = mcp.ParseCapabilities(text("caps"))
@@ -92,6 +106,11 @@ func (p *Chokepoint) aboutTask(from Peer, x *Crossing, id string) *Refusal {
 	if t.over {
 		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown task; it belonged to a session that is over"})
 	}
+	if t.kept {
+		if _, has := p.kept.get(keptKey{t.lane, from.Who.Name(), t.id}, p.now()); !has {
+			return unknownTask()
+		}
+	}
 	x.task, x.made, x.label, x.bound = t.task, t.lane, t.item.Label(), true // what the call sends was judged when it was made
 	x.body = x.trail.carry(jsonrpc.Raw("{}"))
 	if from.In.Msg.Method != mcp.TasksUpdate {
@@ -109,18 +128,26 @@ func (p *Chokepoint) aboutTask(from Peer, x *Crossing, id string) *Refusal {
 func (p *Chokepoint) mayTask(from Peer) *Refusal {
 	form := mcp.TasksIn(from.Version)
 	switch {
-	case !p.book.HasTasks(from.Who.Name(), form):
+	case !p.book.OffersTasks(from.Who.Name(), form), from.In.Msg.Method == mcp.TasksList && !p.book.HasTasks(from.Who.Name(), form):
 		return refusedAs(statusOf(jsonrpc.CodeMethodNotFound, from.Version), jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"})
 	case form == mcp.ExtendedTasks && from.Caps&mcp.CanTask == 0:
-		r := (&clearance{from: from}).lacking(mcp.CanTask)
-		return &Refusal{Status: r.Status, Msg: r.Msg}
+		return undeclared(from)
 	}
 	return nil
 }
 
-// takesTasks is the extension where a call's upstream has it and its client declared it; zero else.
-func (p *Chokepoint) takesTasks(from Peer, upstream string) mcp.Capabilities {
+// undeclared refuses what only a client may ask for that says it knows tasks.
+func undeclared(from Peer) *Refusal {
+	r := (&clearance{from: from}).lacking(mcp.CanTask)
+	return &Refusal{Status: r.Status, Msg: r.Msg}
+}
+
+// takesTasks is the extension where a call's upstream has it and its client declared it, or knows the tasks of the other era and is about one; zero else.
+func (p *Chokepoint) takesTasks(from Peer, x *Crossing, upstream string) mcp.Capabilities {
 	m := from.In.Msg.Method
+	if x.wish == mappedTask || x.task != nil && x.task.mapped {
+		return mcp.CanTask
+	}
 	if (m == mcp.ToolsCall || mcp.IsTask(m)) && p.book.For(from.Who.Name()).Tasks(upstream) == mcp.ExtendedTasks {
 		return from.Caps & mcp.CanTask
 	}
@@ -134,14 +161,17 @@ func (p *Chokepoint) wishes(from Peer, it catalogue.Item) (wish, *Refusal) {
 		return noTask, nil
 	}
 	asked, has := from.In.Msg.Params.Get("task")
-	use := mcp.TaskForbidden
-	if p.book.For(from.Who.Name()).Tasks(it.Upstream.Name) == mcp.CoreTasks {
+	use, form := mcp.TaskForbidden, p.book.For(from.Who.Name()).Tasks(it.Upstream.Name)
+	switch form {
+	case mcp.CoreTasks:
 		use = mcp.TaskUseOf(it.Definition)
+	case mcp.ExtendedTasks: // it decides call by call
+		use = mcp.TaskOptional
 	}
 	if !has && use != mcp.TaskRequired { // nearly all calls
 		return noTask, nil
 	}
-	if mcp.TasksIn(from.Version) != mcp.CoreTasks || !p.book.HasTasks(from.Who.Name(), mcp.CoreTasks) {
+	if mcp.TasksIn(from.Version) != mcp.CoreTasks || !p.book.OffersTasks(from.Who.Name(), mcp.CoreTasks) {
 		if use == mcp.TaskRequired {
 			return ownTask, nil
 		}
@@ -160,6 +190,9 @@ func (p *Chokepoint) wishes(from Peer, it catalogue.Item) (wish, *Refusal) {
 	case !has:
 		return refuse(jsonrpc.CodeMethodNotFound, "Method not found: this tool is called as a task only")
 	}
+	if form == mcp.ExtendedTasks {
+		return mappedTask, nil
+	}
 	return asTask, nil
 }
 
@@ -168,7 +201,7 @@ func (c *clearance) tasked(params jsonrpc.Raw) jsonrpc.Raw {
 	if c.task != nil {
 		return params.With("taskId", jsonrpc.Quote(c.task.id))
 	}
-	if c.wish == noTask {
+	if c.wish == noTask || c.wish == mappedTask {
 		return params
 	}
 	o := new(jsonrpc.Object)

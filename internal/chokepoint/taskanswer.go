@@ -69,8 +69,13 @@ func (p *Chokepoint) releaseTask(ctx context.Context, c *clearance, x *Crossing,
 		outcome = Ran
 	}
 	x.entry.Outcome, x.body = string(outcome), said
-	if c.wish == asTask {
+	switch {
+	case c.wish == asTask:
 		x.body = result.With("task", said)
+	case c.wish == mappedTask:
+		x.body = new(jsonrpc.Object).Raw("task", coreTask(withoutMeta(said)).Without("_meta")).Done()
+	case c.maps():
+		x.body = coreTask(said)
 	}
 	if p.pass(ctx, x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, x, outcome).Msg}, nil
@@ -78,12 +83,12 @@ func (p *Chokepoint) releaseTask(ctx context.Context, c *clearance, x *Crossing,
 	if c.task != nil {
 		return p.retold(ctx, c, x, status, asked), nil
 	}
-	return p.madeTask(c, x.final, id), nil
+	return p.madeTask(c, x.final, task{id: id, mapped: c.maps()}), nil
 }
 
 // madeTask is the answer to a call that goes on as a task.
-func (p *Chokepoint) madeTask(c *clearance, final jsonrpc.Raw, id string) Released {
-	public := p.sealTask(c, id)
+func (p *Chokepoint) madeTask(c *clearance, final jsonrpc.Raw, t task) Released {
+	public := p.sealTask(c, t)
 	if c.wish == noTask {
 		return c.reply(false, final.With("taskId", jsonrpc.Quote(public)))
 	}
@@ -93,7 +98,7 @@ func (p *Chokepoint) madeTask(c *clearance, final jsonrpc.Raw, id string) Releas
 	if _, text := told.Text(); text {
 		out.Msg.Result = out.Msg.Result.With("_meta", new(jsonrpc.Object).Raw(immediate, told).Done())
 	}
-	p.tasks.add(c, id, public)
+	p.tasks.add(c, t.id, public)
 	return out
 }
 

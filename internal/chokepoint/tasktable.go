@@ -43,7 +43,7 @@ func (t *taskTable) add(c *clearance, id, public string) {
 	if len(list) >= maxLaneTasks {
 		list = slices.Delete(list, 0, 1)
 	}
-	t.lanes[c.lane] = append(list, tabled{task{id, public}, c.from.Who.Name(), c.from.Session, c.id, c.token})
+	t.lanes[c.lane] = append(list, tabled{task{id: id, public: public}, c.from.Who.Name(), c.from.Session, c.id, c.token})
 }
 
 // public is what the session of a lane knows an upstream's task by; "" for none.

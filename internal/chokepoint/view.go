@@ -37,10 +37,10 @@ func (v View) Offers(capability string) bool {
 	return v.book.Offers(v.peer.Who.Name(), capability)
 }
 
-// Tasks reports whether the peer may use tasks in the form of its version, and whether it can cancel those of 2025-11-25.
-func (v View) Tasks() (offered, cancel bool) {
-	who := v.peer.Who.Name()
-	return v.book.HasTasks(who, mcp.TasksIn(v.peer.Version)), v.book.CancelsTasks(who)
+// Tasks reports whether the peer may use tasks in the form of its version, and whether it can list and cancel those of 2025-11-25.
+func (v View) Tasks() (offered, list, cancel bool) {
+	who, form := v.peer.Who.Name(), mcp.TasksIn(v.peer.Version)
+	return v.book.OffersTasks(who, form), v.book.HasTasks(who, form), v.book.CancelsTasks(who)
 }
 
 // Definitions returns the definitions of a topic that the peer may see, sorted by public name.
@@ -48,7 +48,7 @@ func (v View) Definitions(topic mcp.Topic) []jsonrpc.Raw {
 	var out []catalogue.Item
 	for _, it := range v.snapshot.Items(topic) {
 		if v.policy.Name(policy.Facts{Who: v.peer.Who, Topic: topic, Item: it}).Permits() {
-			it.Definition = v.snapshot.Unused(it)
+			it.Definition = v.snapshot.Tasked(it)
 			out = append(out, it)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"navra/internal/blackbox"
 	"navra/internal/catalogue"
@@ -19,22 +20,42 @@ var (
 	ErrTooMany    = errors.New("more subscriptions than navra keeps")
 )
 
-// A Watch is a resource whose changes a client may be told of: it was judged and recorded as if it were read. It is comparable; the zero
-// Watch is refused.
+// A Watch is a resource, or a task, whose changes a client may be told of: it was judged and recorded as if it were read. It is comparable; the
+// zero Watch is refused.
 type Watch struct {
 	by   *Chokepoint
 	lane Lane
-	uri  string
+	uri  string // of a task: the upstream's id
+	task string // the client's id; "" for a resource
 }
 
 // Lane is the connection over which the upstream is asked to tell.
 func (w Watch) Lane() Lane { return w.lane }
 
-// URI is the resource.
+// URI is the resource; for a task it is the upstream's id.
 func (w Watch) URI() string { return w.uri }
 
-// Missed is the news of a resource that may have changed while nobody was told.
-func (w Watch) Missed() News { return News{by: w.by, lane: w.lane, about: w.uri} }
+// Key tells apart what one client follows.
+func (w Watch) Key() string {
+	if w.task != "" {
+		return "task " + w.task
+	}
+	return "resource " + w.uri
+}
+
+// IsTask reports whether w is a task.
+func (w Watch) IsTask() bool { return w.task != "" }
+
+// In reports whether what an upstream grants has w in it.
+func (w Watch) In(granted mcp.Wish) bool {
+	if w.IsTask() {
+		return slices.Contains(granted.Tasks, w.uri)
+	}
+	return slices.Contains(granted.URIs, w.uri)
+}
+
+// Missed is the news of what may have changed while nobody was told.
+func (w Watch) Missed() News { return News{by: w.by, lane: w.lane, about: w.uri, task: w.IsTask()} }
 
 // Watch makes of an admitted resources/subscribe or resources/unsubscribe what it is about. None of the two is sent on: navra asks
 // the upstream by itself, once for all that want to be told.
@@ -46,7 +67,7 @@ func (m ToUpstream) Watch(by *Chokepoint) (Watch, error) {
 	if c.Method != mcp.Subscribe && c.Method != mcp.Unsubscribe {
 		return Watch{}, ErrUncleared
 	}
-	return Watch{by, c.Lane, m.c.x.facts.Item.Name}, nil
+	return Watch{by: by, lane: c.Lane, uri: m.c.x.facts.Item.Name}, nil
 }
 
 // AdmitWatch judges and records one of the resources that a subscriptions/listen names, as if it were read.
@@ -65,7 +86,7 @@ func (p *Chokepoint) AdmitWatch(ctx context.Context, from Peer, uri string) (Wat
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
 		return Watch{}, false
 	}
-	return Watch{p, p.lane(from, it.Upstream.Name), it.Name}, true
+	return Watch{by: p, lane: p.lane(from, it.Upstream.Name), uri: it.Name}, true
 }
 
 func uriObject(uri string) jsonrpc.Raw { return new(jsonrpc.Object).Text("uri", uri).Done() }
@@ -84,20 +105,31 @@ func (p *Chokepoint) ownOf(ctx context.Context, w Watch, method string) (ToUpstr
 	if w.by != p {
 		return ToUpstream{}, ErrUncleared
 	}
+	if w.IsTask() {
+		return ToUpstream{}, ErrUnfollowed
+	}
 	return p.own(ctx, w.lane, jsonrpc.IntID(p.next.Add(1)), method, uriObject(w.uri), nil)
 }
 
-// AdmitListen makes navra's own subscriptions/listen to a stateless upstream: for lists, or for resources of its lane.
+// AdmitListen makes navra's own subscriptions/listen to a stateless upstream: for lists, or for resources and tasks of its lane.
 func (p *Chokepoint) AdmitListen(ctx context.Context, l Lane, lists mcp.Wish, watches []Watch) (ToUpstream, error) {
-	lists.URIs = nil
+	lists.URIs, lists.Tasks = nil, nil
 	for _, w := range watches {
-		if w.by != p || w.lane != l {
+		switch {
+		case w.by != p || w.lane != l:
 			return ToUpstream{}, ErrUncleared
+		case w.IsTask():
+			lists.Tasks = append(lists.Tasks, w.uri)
+		default:
+			lists.URIs = append(lists.URIs, w.uri)
 		}
-		lists.URIs = append(lists.URIs, w.uri)
 	}
 	params := new(jsonrpc.Object).Raw("notifications", lists.Object()).Done()
-	return p.own(ctx, l, jsonrpc.IntID(p.next.Add(1)), mcp.Listen, params, nil)
+	m, err := p.own(ctx, l, jsonrpc.IntID(p.next.Add(1)), mcp.Listen, params, nil)
+	if err == nil && len(lists.Tasks) > 0 {
+		m.c.caps = mcp.CanTask
+	}
+	return m, err
 }
 
 // Follows are the lists whose changes the upstream says that it tells of.

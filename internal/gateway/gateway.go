@@ -302,7 +302,7 @@ func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from choke
 		return func(yield func(chokepoint.FromUpstream) bool) { yield(g.subscribe(ctx, m, from)) }
 	}
 	if m.Upstream() != chokepoint.Self {
-		return g.sending(ctx, m)
+		return g.sending(ctx, m, way{from, reply})
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
 		if _, err := m.Spend(g.chokepoint); err != nil {

@@ -105,7 +105,7 @@ func (g *Gateway) carryAskable(ctx context.Context, out chokepoint.ToUpstream, f
 		g.work.Go(func() {
 			defer cancel(nil)
 			defer g.underway(from.Who, out.Upstream(), cancel)()
-			for f := range g.sending(own, out) {
+			for f := range g.sending(own, out, way{from, reply}) {
 				if !p.box.put(f) { // here, so that no more is read meanwhile
 					g.turnDown(own, f.Astray())
 				}

@@ -30,13 +30,13 @@ type reader struct {
 	out  *outbox
 	end  context.CancelCauseFunc // of a listen; nil for a session
 
-	watches map[string]*watching // by URI; guarded by the Readers' mu, like all that follows
+	watches map[string]*watching // by key; guarded by the Readers' mu, like all that follows
 	streams int
 	orphan  *time.Timer
 	closed  bool
 }
 
-// A watching is one resource that a reader follows, or is about to.
+// A watching is one resource or task that a reader follows, or is about to.
 type watching struct {
 	watch    chokepoint.Watch
 	unfollow func() // nil while the upstream has not agreed yet
@@ -190,7 +190,7 @@ func (rs *readers) reserve(r *reader, w chokepoint.Watch) (it *watching, has boo
 	defer func() { unfollow() }()
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	switch it := r.watches[w.URI()]; {
+	switch it := r.watches[w.Key()]; {
 	case it == nil:
 	case it.watch == w:
 		return it, true, nil
@@ -205,7 +205,7 @@ func (rs *readers) reserve(r *reader, w chokepoint.Watch) (it *watching, has boo
 		return nil, false, chokepoint.ErrTooMany
 	}
 	it = &watching{watch: w}
-	r.watches[w.URI()] = it
+	r.watches[w.Key()] = it
 	rs.watches[who]++
 	if rs.lanes[w.Lane()] == nil {
 		rs.lanes[w.Lane()] = map[*reader]struct{}{}
@@ -218,18 +218,18 @@ func (rs *readers) reserve(r *reader, w chokepoint.Watch) (it *watching, has boo
 func (rs *readers) agreed(r *reader, it *watching, unfollow func()) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if r.closed || r.watches[it.watch.URI()] != it {
+	if r.closed || r.watches[it.watch.Key()] != it {
 		return false
 	}
 	it.unfollow = unfollow
 	return true
 }
 
-// forget has a reader follow a resource no more.
-func (rs *readers) forget(r *reader, uri string) {
+// forget has a reader follow something no more, by its key.
+func (rs *readers) forget(r *reader, key string) {
 	rs.mu.Lock()
 	unfollow := func() {}
-	if it := r.watches[uri]; it != nil {
+	if it := r.watches[key]; it != nil {
 		unfollow = rs.drop(r, it)
 	}
 	rs.mu.Unlock()
@@ -238,7 +238,7 @@ func (rs *readers) forget(r *reader, uri string) {
 
 // drop takes a watching out and returns what is to be called for it. rs.mu is held.
 func (rs *readers) drop(r *reader, it *watching) (unfollow func()) {
-	delete(r.watches, it.watch.URI())
+	delete(r.watches, it.watch.Key())
 	less(rs.watches, r.from.Who.Name())
 	lane := it.watch.Lane()
 	still := false

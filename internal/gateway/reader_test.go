@@ -19,7 +19,7 @@ func TestIdleReadersAreForgotten(t *testing.T) {
 	if rs.find("s") != r {
 		t.Error("a session that follows something is forgotten")
 	}
-	rs.forget(r, "")
+	rs.forget(r, (chokepoint.Watch{}).Key())
 	rs.spare(r)
 	if rs.find("s") != nil || len(rs.all) != 0 || len(rs.watches) != 0 || len(rs.lanes) != 0 {
 		t.Errorf("kept: %+v", rs)

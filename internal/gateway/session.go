@@ -245,7 +245,9 @@ func (g *Gateway) Close(ctx context.Context, who auth.Principal, in mcp.Inbound)
 	}
 	g.mu.Unlock()
 	g.readers.close(g.readers.find(place(from)))
-	g.upstreams.Drop(slices.DeleteFunc(g.chokepoint.Lanes(from), func(l chokepoint.Lane) bool { return l.Session() == "" })) // those that others use too stay
+	lanes := slices.DeleteFunc(g.chokepoint.Lanes(from), func(l chokepoint.Lane) bool { return l.Session() == "" }) // those that others use too stay
+	g.upstreams.Drop(lanes)
+	g.chokepoint.ForgetKept(lanes)
 	return nil
 }
 

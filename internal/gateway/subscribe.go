@@ -23,7 +23,7 @@ func (g *Gateway) subscribe(ctx context.Context, m chokepoint.ToUpstream, from c
 	}
 	if from.In.Msg.Method == mcp.Unsubscribe {
 		if r := g.readers.find(place(from)); r != nil {
-			g.readers.forget(r, w.URI())
+			g.readers.forget(r, w.Key())
 			g.readers.spare(r)
 		}
 		return m.Answer(done, 0)
@@ -44,7 +44,7 @@ func (g *Gateway) follow(ctx context.Context, r *reader, w chokepoint.Watch) err
 	}
 	unfollow, err := g.upstreams.Follow(ctx, w)
 	if err != nil {
-		g.readers.forget(r, w.URI())
+		g.readers.forget(r, w.Key())
 		return err
 	}
 	if !g.readers.agreed(r, it, unfollow) {
@@ -88,7 +88,7 @@ func (g *Gateway) listen(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 	if err == nil {
 		err = out.Send(ack.Msg)
 	}
-	if err == nil && (granted.Lists() || len(granted.URIs) > 0) { // else there will be nothing to tell
+	if err == nil && !granted.Empty() { // else there will be nothing to tell
 		g.tellAll(ctx, r, from, out)
 	}
 	return jsonrpc.Message{Result: new(jsonrpc.Object).Raw("_meta", chokepoint.ListenMeta(from)).Done()}
@@ -113,17 +113,24 @@ func (g *Gateway) heed(ctx context.Context, r *reader) (release func()) {
 	return release
 }
 
-// grant returns what of a listen can be told of: lists that there are, and resources that the principal may read and whose upstream tells.
+// grant returns what of a listen can be told of: lists that there are, and resources and tasks that the principal may read and whose upstream tells.
 func (g *Gateway) grant(ctx context.Context, r *reader) (out mcp.Wish) {
 	view := g.chokepoint.View(r.from)
 	out.Tools = r.wish.Tools && view.Capabilities[mcp.Tool]
 	out.Prompts = r.wish.Prompts && view.Capabilities[mcp.Prompt]
 	out.Resources = r.wish.Resources && view.Capabilities[mcp.Resource]
-	agreed := make([]bool, len(r.wish.URIs))
+	out.URIs = g.agreed(ctx, r, r.wish.URIs, g.chokepoint.AdmitWatch)
+	out.Tasks = g.agreed(ctx, r, r.wish.Tasks, g.chokepoint.AdmitTaskWatch)
+	return out
+}
+
+// agreed returns those of what a listen names that may be followed and whose upstream has agreed to tell.
+func (g *Gateway) agreed(ctx context.Context, r *reader, names []string, admit func(context.Context, chokepoint.Peer, string) (chokepoint.Watch, bool)) (out []string) {
+	agreed := make([]bool, len(names))
 	var work sync.WaitGroup
 	slots := make(chan struct{}, followAtOnce)
-	for i, uri := range r.wish.URIs {
-		w, ok := g.chokepoint.AdmitWatch(ctx, r.from, uri)
+	for i, name := range names {
+		w, ok := admit(ctx, r.from, name)
 		if !ok {
 			continue
 		}
@@ -134,9 +141,9 @@ func (g *Gateway) grant(ctx context.Context, r *reader) (out mcp.Wish) {
 		})
 	}
 	work.Wait()
-	for i, uri := range r.wish.URIs {
+	for i, name := range names {
 		if agreed[i] {
-			out.URIs = append(out.URIs, uri)
+			out = append(out, name)
 		}
 	}
 	return out
@@ -180,7 +187,7 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 		}
 	}
 	for i, n := range news {
-		m, err := g.chokepoint.Tell(ctx, n.news, n.watch, to)
+		m, err := g.told(ctx, n, to)
 		if err == nil && !m.Drop {
 			err = out.Send(m.Msg)
 		}
@@ -193,4 +200,29 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 		pause(ctx)
 	}
 	return nil
+}
+
+// stateWait is how long an upstream may take to say how a task stands that has changed; longer, and the client is not told.
+const stateWait = 10 * time.Second
+
+// told makes what a client is told of a notice. For a task its upstream is asked how it stands now.
+func (g *Gateway) told(ctx context.Context, n notice, to chokepoint.Peer) (chokepoint.Released, error) {
+	if !n.watch.IsTask() {
+		return g.chokepoint.Tell(ctx, n.news, n.watch, to)
+	}
+	out := chokepoint.Released{Drop: true}
+	m, err := g.chokepoint.AdmitTaskNews(ctx, n.news, n.watch, to)
+	if refusal := (*chokepoint.Refusal)(nil); errors.As(err, &refusal) {
+		return out, nil
+	} else if err != nil {
+		return out, err
+	}
+	asking, stop := context.WithTimeoutCause(ctx, stateWait, chokepoint.ErrDeadline)
+	defer stop()
+	for f := range g.upstreams.Send(asking, m) {
+		if f.Last() {
+			out, err = g.chokepoint.TellTask(context.WithoutCancel(ctx), f, to)
+		}
+	}
+	return out, err
 }

@@ -24,7 +24,7 @@ const (
 
 // withTasks adds tasks to what navra says it has, in the form of the version, if an upstream has them in that form.
 func withTasks(caps jsonrpc.Raw, view chokepoint.View, v mcp.Version) jsonrpc.Raw {
-	offered, cancel := view.Tasks()
+	offered, lists, cancel := view.Tasks()
 	empty := jsonrpc.Raw("{}")
 	switch {
 	case !offered:
@@ -32,7 +32,10 @@ func withTasks(caps jsonrpc.Raw, view chokepoint.View, v mcp.Version) jsonrpc.Ra
 	case v.Stateless():
 		return caps.With("extensions", new(jsonrpc.Object).Raw(mcp.TaskExtension, empty).Done())
 	}
-	o := new(jsonrpc.Object).Raw("list", empty)
+	o := new(jsonrpc.Object)
+	if lists {
+		o.Raw("list", empty)
+	}
 	if cancel {
 		o.Raw("cancel", empty)
 	}
@@ -41,9 +44,12 @@ func withTasks(caps jsonrpc.Raw, view chokepoint.View, v mcp.Version) jsonrpc.Ra
 }
 
 // sending sends m and yields what comes back. A call that its upstream makes a task only, for a client that does not know tasks, goes on until
-// the task has ended.
-func (g *Gateway) sending(ctx context.Context, m chokepoint.ToUpstream) iter.Seq[chokepoint.FromUpstream] {
-	if !m.Waits() {
+// the task has ended. w is how its client is asked something.
+func (g *Gateway) sending(ctx context.Context, m chokepoint.ToUpstream, w way) iter.Seq[chokepoint.FromUpstream] {
+	switch {
+	case m.Maps():
+		return g.mapped(ctx, m, w)
+	case !m.Waits():
 		return g.upstreams.Send(ctx, m)
 	}
 	return func(yield func(chokepoint.FromUpstream) bool) {
@@ -104,6 +110,10 @@ func (g *Gateway) askTask(ctx context.Context, t *chokepoint.OwnTask, method str
 	if err != nil {
 		return err
 	}
+	return g.learnTask(ctx, t, m)
+}
+
+func (g *Gateway) learnTask(ctx context.Context, t *chokepoint.OwnTask, m chokepoint.ToUpstream) (err error) {
 	for f := range g.upstreams.Send(ctx, m) {
 		if f.Last() {
 			err = t.Learn(context.WithoutCancel(ctx), f)
@@ -165,7 +175,7 @@ func (g *Gateway) getTask(ctx context.Context, from chokepoint.Peer, id string) 
 	if err != nil || out.IsZero() {
 		return nil
 	}
-	for f := range g.upstreams.Send(ctx, out) {
+	for f := range g.sending(ctx, out, way{}) {
 		if m, err := g.chokepoint.Release(ctx, f, from); err == nil && f.Last() {
 			said = m.Msg.Result
 		}

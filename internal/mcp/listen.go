@@ -12,13 +12,14 @@ const SubscribeCapability = "resources/subscribe"
 // SubscriptionID is the key in _meta that names the listen which a message belongs to.
 const SubscriptionID = Meta + "subscriptionId"
 
-// MaxWatched bounds the resources of one listen.
+// MaxWatched bounds the resources of one listen, and its tasks.
 const MaxWatched = 256
 
 // A Wish is what a subscriptions/listen asks to be told of. MCP 2026-07-28, basic/utilities/subscriptions.
 type Wish struct {
 	Tools, Prompts, Resources bool     // that the list has changed
 	URIs                      []string // resources that change; none twice
+	Tasks                     []string // ids of tasks, of the extension; none twice
 }
 
 // WishOf reads the params of a subscriptions/listen.
@@ -34,25 +35,36 @@ func WishOf(params jsonrpc.Raw) (w Wish, bad *jsonrpc.Error) {
 		}
 		*to = string(v) == "true"
 	}
-	list, has := o.Get("resourceSubscriptions")
+	if w.URIs, bad = named(o, "resourceSubscriptions"); bad != nil {
+		return Wish{}, bad
+	}
+	if w.Tasks, bad = named(o, "taskIds"); bad != nil {
+		return Wish{}, bad
+	}
+	return w, nil
+}
+
+// named reads a list of names in what is asked for.
+func named(o jsonrpc.Raw, member string) (names []string, bad *jsonrpc.Error) {
+	list, has := o.Get(member)
 	if has && !list.IsArray() && !list.IsNull() {
-		return Wish{}, invalid("notifications.resourceSubscriptions must be an array")
+		return nil, invalid("notifications." + member + " must be an array")
 	}
 	seen := map[string]bool{}
 	for e := range list.Elements() {
-		uri, ok := e.Text()
+		name, ok := e.Text()
 		if !ok {
-			return Wish{}, invalid("notifications.resourceSubscriptions must hold strings")
+			return nil, invalid("notifications." + member + " must hold strings")
 		}
-		if seen[uri] {
+		if seen[name] {
 			continue
 		}
-		if seen[uri] = true; len(seen) > MaxWatched {
-			return Wish{}, invalid(fmt.Sprintf("notifications.resourceSubscriptions names more than %d resources", MaxWatched))
+		if seen[name] = true; len(seen) > MaxWatched {
+			return nil, invalid(fmt.Sprintf("notifications.%s names more than %d", member, MaxWatched))
 		}
-		w.URIs = append(w.URIs, uri)
+		names = append(names, name)
 	}
-	return w, nil
+	return names, nil
 }
 
 // Has reports whether w asks for the list of a topic.
@@ -71,6 +83,9 @@ func (w Wish) Has(t Topic) bool {
 // Lists reports whether w asks for any list.
 func (w Wish) Lists() bool { return w.Tools || w.Prompts || w.Resources }
 
+// Empty reports whether w asks for nothing.
+func (w Wish) Empty() bool { return !w.Lists() && len(w.URIs)+len(w.Tasks) == 0 }
+
 // Object is w as a listen and its acknowledgement hold it: only what is asked for.
 func (w Wish) Object() jsonrpc.Raw {
 	o := new(jsonrpc.Object)
@@ -82,12 +97,17 @@ func (w Wish) Object() jsonrpc.Raw {
 			o.Bool(l.name, true)
 		}
 	}
-	if len(w.URIs) > 0 {
+	for _, l := range []struct {
+		name  string
+		names []string
+	}{{"resourceSubscriptions", w.URIs}, {"taskIds", w.Tasks}} {
 		var list []jsonrpc.Raw
-		for _, uri := range w.URIs {
-			list = append(list, jsonrpc.Quote(uri))
+		for _, name := range l.names {
+			list = append(list, jsonrpc.Quote(name))
 		}
-		o.Raw("resourceSubscriptions", jsonrpc.Array(list...))
+		if len(list) > 0 {
+			o.Raw(l.name, jsonrpc.Array(list...))
+		}
 	}
 	return o.Done()
 }

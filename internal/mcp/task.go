@@ -15,6 +15,7 @@ const (
 	TasksCancel = "tasks/cancel"
 	TasksUpdate = "tasks/update"
 	TaskStatus  = "notifications/tasks/status"
+	TaskNews    = "notifications/tasks" // of the extension, to who listens
 
 	TaskExtension = Meta + "tasks"
 	RelatedTask   = Meta + "related-task"

@@ -279,7 +279,10 @@ func (c *conn) news(in chokepoint.FromUpstream, method string, about func(path .
 			l.stop()
 			return true
 		}
-	case mcp.ResourceUpdated:
+	case mcp.ResourceUpdated, mcp.TaskNews:
+		if method == mcp.TaskNews && !c.version().Stateless() {
+			return false
+		}
 		if c.version().Stateless() && c.follower.find(about("_meta", mcp.SubscriptionID)) == nil {
 			return false
 		}

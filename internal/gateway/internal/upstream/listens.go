@@ -88,15 +88,11 @@ func (f *follower) listenFor(ctx context.Context) bool {
 // listenTo begins one listen and notes what of it the upstream grants.
 func (f *follower) listenTo(ctx context.Context, watches []chokepoint.Watch) bool {
 	_, granted, err := f.listen(ctx, mcp.Wish{}, watches)
-	has := map[string]bool{}
-	for _, uri := range granted.URIs {
-		has[uri] = true
-	}
 	for _, w := range watches {
 		switch {
 		case err != nil:
 			f.answer(w, err)
-		case has[w.URI()]:
+		case w.In(granted):
 			f.answer(w, nil)
 		default:
 			f.answer(w, chokepoint.ErrUnfollowed)

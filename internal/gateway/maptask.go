@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"navra/internal/chokepoint"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+)
+
+// mapped carries a request of a client that knows tasks of 2025-11-25 about a task that its upstream has in the form of the extension. What the
+// upstream has no request for, navra makes of those that it has.
+func (g *Gateway) mapped(ctx context.Context, m chokepoint.ToUpstream, w way) iter.Seq[chokepoint.FromUpstream] {
+	return func(yield func(chokepoint.FromUpstream) bool) {
+		if f, ok := g.chokepoint.Held(m); ok {
+			yield(f)
+			return
+		}
+		if m.Method() == mcp.TasksGet {
+			g.upstreams.Send(ctx, m)(yield)
+			return
+		}
+		t, err := g.chokepoint.MapTask(m)
+		switch {
+		case err != nil:
+			yield(m.Failed(chokepoint.NotSent, err))
+		case m.Method() == mcp.TasksCancel:
+			yield(g.cancelMapped(ctx, t))
+		default:
+			yield(g.outcome(ctx, t, w, yield))
+		}
+	}
+}
+
+// cancelMapped cancels a task that has not ended. The upstream only acknowledges that.
+func (g *Gateway) cancelMapped(ctx context.Context, t *chokepoint.OwnTask) chokepoint.FromUpstream {
+	if err := g.askTask(ctx, t, mcp.TasksGet); err != nil {
+		return t.Failed(chokepoint.NotSent, err)
+	}
+	if t.Over {
+		return t.Failed(chokepoint.NotSent, chokepoint.ErrTaskEnded)
+	}
+	if err := g.askTask(ctx, t, mcp.TasksCancel); err != nil {
+		return t.Failed(chokepoint.Unknown, err)
+	}
+	return t.Latch()
+}
+
+// outcome asks for a task until it has ended, has the client asked meanwhile what the upstream needs, and returns what the task came to. A client
+// that does not wait leaves the task as it is. Meanwhile progress is told to tell.
+func (g *Gateway) outcome(ctx context.Context, t *chokepoint.OwnTask, w way, tell func(chokepoint.FromUpstream) bool) chokepoint.FromUpstream {
+	ctx, end := context.WithTimeoutCause(ctx, taskLimit, chokepoint.ErrDeadline)
+	defer end()
+	asking, stop := context.WithCancelCause(ctx)
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	defer stop(errAnswered)
+	told := make(chan error) // for each question: why the task cannot go on; nil: its upstream was told
+	for {
+		if err := g.askTask(ctx, t, mcp.TasksGet); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return t.Failed(chokepoint.Unknown, err)
+		}
+		if t.Over {
+			return t.Outcome()
+		}
+		if f, ok := t.Alive(); ok {
+			tell(f)
+		}
+		asks, err := t.Asks(ctx)
+		for _, q := range asks {
+			questions.Go(func() {
+				select {
+				case told <- g.askDuring(asking, t, w, q):
+				case <-asking.Done():
+				}
+			})
+		}
+		if err == nil {
+			err = untilDue(ctx, t, told)
+		}
+		if err != nil {
+			return t.Failed(chokepoint.Unknown, err)
+		}
+	}
+}
+
+// untilDue waits until a task is to be asked for again: after a while, or when its upstream was told something. The error says why it is not.
+func untilDue(ctx context.Context, t *chokepoint.OwnTask, told <-chan error) error {
+	due := time.NewTimer(t.Wait)
+	defer due.Stop()
+	for {
+		cancelled, next := t.Latched()
+		if cancelled {
+			return chokepoint.ErrTaskCancelled
+		}
+		select {
+		case err := <-told:
+			return err
+		case <-due.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-next:
+		}
+	}
+}
+
+// askDuring asks a client what the upstream of a task needs, and tells that its answer. A question that is over before it is answered is withdrawn.
+func (g *Gateway) askDuring(ctx context.Context, t *chokepoint.OwnTask, w way, q *chokepoint.Question) error {
+	got, err := g.answerTo(ctx, w, q)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		got = reply{w.from, jsonrpc.Message{}}
+	}
+	ctx = context.WithoutCancel(ctx)
+	m, err := t.Update(ctx, got.from, q, got.msg)
+	if err != nil {
+		return err
+	}
+	return g.learnTask(ctx, t, m)
+}
