@@ -116,6 +116,7 @@ func (s *staff) untold(event, until string) {
 
 // TestStreamsEnd: whoever is not let in any more is told nothing more, over each transport, in each era and process.
 func TestStreamsEnd(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		event string
 		end   func(*staff)
@@ -158,6 +159,7 @@ func TestStreamsEnd(t *testing.T) {
 // TestStreamsWhilePaused: a listen that follows what is paused ends, so that its client knows; a session stays, is told nothing meanwhile, and once of
 // what it follows when that goes on.
 func TestStreamsWhilePaused(t *testing.T) {
+	t.Parallel()
 	for _, what := range [][]string{{"--principal", "ann"}, {"--upstream", "odd", "--principal", "ann"}} {
 		t.Run(strings.Join(what, " "), func(t *testing.T) {
 			s, bob := shared(t)

@@ -14,6 +14,7 @@ import (
 
 // TestMappedTasks: a client that knows tasks of 2025-11-25 has those of an upstream that has the extension, over every transport.
 func TestMappedTasks(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateless"), mcp.V20251125) {
 		t.Run(string(tr), func(t *testing.T) {
@@ -84,6 +85,7 @@ func TestMappedTasks(t *testing.T) {
 
 // TestMappedTaskEndsAtOnce: an upstream need not make a task where it is asked to. Its answer is kept until it is fetched.
 func TestMappedTaskEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateless"), mcp.V20251125) {
 		made := p.request("tools/call", map[string]any{"name": "odd__greet", "arguments": map[string]any{"name": "all"}, "task": map[string]any{"ttl": 5000000000}})
@@ -169,6 +171,7 @@ func (p talker) accept(question message, field string) {
 
 // TestMappedTaskAsks: what an upstream needs during a task it has the client asked for while that waits for the result, by upstreams over each wire.
 func TestMappedTaskAsks(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"stdio", "streamable"} {
 		s := newSetup(t)
 		config := s.taskConfig("stateless")
@@ -231,6 +234,7 @@ func TestMappedTaskAsks(t *testing.T) {
 
 // TestMappedTaskCannotAsk: where the client cannot be asked what a task needs, its result is not waited for in vain.
 func TestMappedTaskCannotAsk(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	for tr, p := range s.taskPeers(t, s.taskConfig("stateless"), mcp.V20251125) {
 		id := p.begin("confirm_delete", nil)
@@ -243,6 +247,7 @@ func TestMappedTaskCannotAsk(t *testing.T) {
 
 // TestMappedTasksBesideOthers: a client that has upstreams of both eras lists the tasks of both.
 func TestMappedTasksBesideOthers(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.taskConfig("stateless")
 	write(t, config, read(t, config)+fmt.Sprintf("  old: {command: [%q, odd, -tasks]}\n", fixtureBin))
@@ -267,6 +272,7 @@ func TestMappedTasksBesideOthers(t *testing.T) {
 
 // TestMappedTasksOutliveNavra: what an upstream keeps can be asked for after a restart, on a connection that principals share, too; what navra kept is gone.
 func TestMappedTasksOutliveNavra(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", "stateless")
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: none\nprincipals: {local: {roles: [tester]}}\nupstreams:\n  odd: {url: %q, shared: true}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\n", url))

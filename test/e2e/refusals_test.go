@@ -10,6 +10,7 @@ import (
 
 // TestUnreadRefusalsAreRecorded: what a principal is refused before its method is known is recorded, in sums: a flood makes an entry a second, not one each.
 func TestUnreadRefusalsAreRecorded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	config := s.listenConfig("navra.yaml", "127.0.0.1:0", "{tokens: true}", "")
 	g := s.serve(config)

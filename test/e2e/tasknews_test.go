@@ -21,6 +21,7 @@ func listenFor(ids ...string) map[string]any {
 
 // TestTaskNews: who listens for its tasks is told how they stand when that changes, over every transport, by upstreams over each wire.
 func TestTaskNews(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"stdio", "streamable"} {
 		s := newSetup(t)
 		config := s.taskConfig("stateless")
@@ -111,6 +112,7 @@ func newsOfTasks(t *testing.T, p taskPeer, listen func(map[string]any) (*ear, st
 
 // TestTaskNewsBelongsToItsPrincipal: nobody listens for the tasks of another, nor without saying that it knows tasks.
 func TestTaskNewsBelongsToItsPrincipal(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", "stateless")
 	config := s.serveConfig("navra.yaml", fmt.Sprintf("auth: {tokens: true}\nprincipals: {ann: {roles: [tester]}, bob: {roles: [tester]}}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\nupstreams:\n  odd: {url: %q, shared: true}\n", url))
