@@ -217,13 +217,13 @@ func movedFile(t *testing.T, s *setup) (string, func(), func()) {
 
 // damagedPage overwrites the page by which entries are found.
 func damagedPage(t *testing.T, s *setup) (string, func(), func()) {
-	const size = 4096
-	was := make([]byte, size)
+	var was []byte
 	var at int64
 	put := func(b []byte) {
 		f, err := os.OpenFile(s.db(), os.O_RDWR, 0)
 		give(t, err)
-		if bytes.Equal(was, make([]byte, size)) {
+		if was == nil {
+			was = make([]byte, len(b))
 			_, err = f.ReadAt(was, at)
 			give(t, err)
 		}
@@ -235,15 +235,15 @@ func damagedPage(t *testing.T, s *setup) (string, func(), func()) {
 			db, err := sql.Open("sqlite", "file:"+s.db()+"?_pragma=busy_timeout(5000)")
 			give(t, err)
 			defer db.Close()
-			var page int64
-			give(t, db.QueryRow("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'").Scan(&page))
+			var page, size int64
+			give(t, db.QueryRow("SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'entries'").Scan(&page, &size))
 			at = (page - 1) * size
 			waitFor(t, "the write-ahead log to be empty", func() bool {
 				var busy, in, done int
 				give(t, db.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &in, &done))
 				return busy == 0
 			})
-			put(bytes.Repeat([]byte{0xa5}, size))
+			put(bytes.Repeat([]byte{0xa5}, int(size)))
 		}, func() {
 			put(was)
 		}

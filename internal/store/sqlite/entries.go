@@ -19,8 +19,12 @@ var (
 	_ store.Log   = (*DB)(nil)
 )
 
-// page is how many entries are read at a time, so that a long verification holds no read transaction open for long.
-const page = 512
+// page is how many entries are read at a time, so that a long verification holds no read transaction open for long. The first pages have fewer, so
+// that work on them begins at once.
+const (
+	page  = 512
+	first = 64
+)
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
@@ -49,7 +53,7 @@ type pageResult[T any] struct {
 }
 
 // pages yields what read gives, page after page. Where entries follow one another without a gap, as they do unless somebody has taken some away,
-// several pages are read at once. read reads from a number on, up to another, 0 for what a page holds.
+// several pages are read at once. read reads from a number on, up to another, 0 for what the first page holds.
 func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		give := func(r pageResult[T]) bool {
@@ -67,13 +71,15 @@ func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, erro
 		}
 		for {
 			list, err := read(from, 0)
-			if !give(pageResult[T]{list: list, err: err}) || len(list) < page || from > math.MaxInt64 {
+			if !give(pageResult[T]{list: list, err: err}) || len(list) < first || from > math.MaxInt64 {
 				return
 			}
 			reading := []chan pageResult[T]{}
+			size := blackbox.Seq(first)
 			for next, whole := from, true; whole; {
-				for ; len(reading) < ahead && next <= math.MaxInt64-page; next += page {
-					reading = append(reading, readAhead(next, read))
+				for ; len(reading) < ahead && next <= math.MaxInt64-page; size = min(2*size, page) {
+					reading = append(reading, readAhead(next, next+size, read))
+					next += size
 				}
 				if len(reading) == 0 {
 					break
@@ -90,11 +96,11 @@ func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, erro
 }
 
 // readAhead reads a page on another goroutine, which ends also where nobody waits for it.
-func readAhead[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error)) chan pageResult[T] {
+func readAhead[T any](from, to blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error)) chan pageResult[T] {
 	out := make(chan pageResult[T], 1)
 	go func() {
-		r := pageResult[T]{to: from + page}
-		r.list, r.err = read(from, r.to)
+		r := pageResult[T]{to: to}
+		r.list, r.err = read(from, to)
 		out <- r
 	}()
 	return out
@@ -115,7 +121,10 @@ func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
-		last := int64(0)
+		last, most := int64(0), page
+		if upTo == 0 {
+			most = first
+		}
 		for n := 0; ; n++ {
 			if err := rows.Next(to); errors.Is(err, io.EOF) {
 				return nil
@@ -126,7 +135,7 @@ func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.
 			if !ok {
 				return fmt.Errorf("the number of an entry is not one: %v", to[0])
 			}
-			if n >= page && seq != last {
+			if n >= most && seq != last {
 				return nil
 			}
 			last = seq

@@ -164,9 +164,11 @@ func (p *Pool) reach(ctx context.Context, e *lane) (*conn, *chokepoint.Visit, er
 	case errors.Is(err, errProbed): // some servers of the stateful era end on what they do not expect
 		return p.dialAndGreet(ctx, e, withoutTest)
 	case isFeed(err) && e.spec.URL != nil:
-		if c, v, err := p.dialAndGreet(ctx, e, overFeed); err == nil {
-			return c, v, nil
+		fed, v, other := p.dialAndGreet(ctx, e, overFeed)
+		if other != nil {
+			other = fmt.Errorf("%w\nover HTTP+SSE: %w", err, other)
 		}
+		return fed, v, other
 	}
 	return c, v, err
 }
