@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 	"reflect"
 	"slices"
@@ -148,5 +149,48 @@ func TestPayloadIsCutAtACharacter(t *testing.T) {
 	}
 	if q := NewPayload("x", nil, []byte("a")); bytes.Equal(p.StoredSalt, q.StoredSalt) || p.WholeProof == q.WholeProof {
 		t.Error("two payloads have one salt")
+	}
+}
+
+// TestVerificationEndsAtTheFirstProblem: whatever stands behind it, in its batch or in later ones, and an error of the store where it stands; and
+// nothing of it goes on afterwards.
+func TestVerificationEndsAtTheFirstProblem(t *testing.T) {
+	const n = 5 * batchRows
+	var rows []Row
+	var prev [32]byte
+	for i := range n {
+		e := Entry{Seq: Seq(i + 1), Prev: prev, Kind: Request, Time: time.Unix(int64(i), 0)}
+		b := e.Encode()
+		prev = Hash(b)
+		rows = append(rows, Row{Seq: e.Seq, Encoded: b, Hash: prev})
+	}
+	broken := errors.New("the disk")
+	for _, bad := range []int{0, 1, batchRows - 1, batchRows, 3*batchRows + 7, n - 1, n} {
+		for name, fails := range map[string]bool{"edited": false, "unreadable": true} {
+			asked, ended := 0, false
+			r, err := VerifyEach(func(yield func(Row, error) bool) {
+				defer func() { ended = true }()
+				for i, row := range rows {
+					switch {
+					case i == bad && fails:
+						yield(Row{}, broken)
+						return
+					case i >= bad && (i-bad)%3 == 0: // others follow
+						row.Hash[0]++
+					}
+					if !yield(row, nil) {
+						return
+					}
+				}
+			}, func(Seq, [32]byte) string { asked++; return "" })
+			switch {
+			case !ended:
+				t.Errorf("%s at %d: the rows are still read", name, bad)
+			case asked != bad || r.Entries != uint64(bad):
+				t.Errorf("%s at %d: %d entries were good, %d asked about", name, bad, r.Entries, asked)
+			case bad == n && (err != nil || !r.OK()), bad < n && fails && !errors.Is(err, broken), bad < n && !fails && (err != nil || r.At != Seq(bad+1)):
+				t.Errorf("%s at %d: %+v, %v", name, bad, r, err)
+			}
+		}
 	}
 }

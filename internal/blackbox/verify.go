@@ -30,47 +30,65 @@ func (r Report) OK() bool { return r.Problem == "" }
 // entry. An error of the store ends the sequence with it.
 func Verify(rows iter.Seq2[Row, error]) (Report, error) { return VerifyEach(rows, nil) }
 
-// VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem.
-func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (problem string)) (Report, error) {
-	var r Report
-	var e Entry // for all
-	for row, err := range rows {
-		if err != nil {
-			return r, err
+// VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem. What can be said of a row by itself is found
+// on all processors; rows is run on another goroutine, which has ended when VerifyEach returns.
+func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (problem string)) (r Report, err error) {
+	for b := range checked(rows) {
+		for i, row := range b.rows {
+			want := Seq(r.Entries + 1)
+			problem := b.facts[i].problem(row.Seq, want, r.Head)
+			if problem == "" && visit != nil {
+				problem = visit(row.Seq, row.Hash)
+			}
+			if problem != "" {
+				r.At, r.Problem = want, problem
+				return r, nil
+			}
+			r.Entries, r.Head = uint64(want), row.Hash
 		}
-		want := Seq(r.Entries + 1)
-		problem := check(row, &e, want, r.Head)
-		if problem == "" && visit != nil {
-			problem = visit(row.Seq, row.Hash)
+		if b.err != nil {
+			return r, b.err
 		}
-		if problem != "" {
-			r.At, r.Problem = want, problem
-			return r, nil
-		}
-		r.Entries, r.Head = uint64(want), row.Hash
 	}
 	return r, nil
 }
 
-func check(row Row, e *Entry, want Seq, prev [32]byte) string {
-	switch {
-	case row.Seq > want:
-		return fmt.Sprintf("entry %d is missing: entry %d follows", want, row.Seq)
-	case row.Seq < want:
-		return fmt.Sprintf("entry %d stands where entry %d should", row.Seq, want)
-	case Hash(row.Encoded) != row.Hash:
-		return "the entry was edited: it does not have its hash"
+// A fact is what a row says by itself.
+type fact struct {
+	edited   bool // it does not have its hash
+	unread   error
+	seq      Seq
+	prev     [32]byte
+	payloads string // what is wrong with them
+}
+
+func factOf(row Row, e *Entry) (f fact) {
+	if f.edited = Hash(row.Encoded) != row.Hash; f.edited {
+		return f
 	}
-	err := decode(row.Encoded, e, false)
+	if f.unread = decode(row.Encoded, e, false); f.unread == nil {
+		f.seq, f.prev, f.payloads = e.Seq, e.Prev, checkPayloads(e, row.Payloads)
+	}
+	return f
+}
+
+// problem holds a fact against the place in which its row was found.
+func (f fact) problem(seq, want Seq, prev [32]byte) string {
 	switch {
-	case err != nil:
-		return "the entry cannot be read: " + err.Error()
-	case e.Seq != row.Seq:
-		return fmt.Sprintf("the entry says it is number %d: it was moved", e.Seq)
-	case e.Prev != prev:
+	case seq > want:
+		return fmt.Sprintf("entry %d is missing: entry %d follows", want, seq)
+	case seq < want:
+		return fmt.Sprintf("entry %d stands where entry %d should", seq, want)
+	case f.edited:
+		return "the entry was edited: it does not have its hash"
+	case f.unread != nil:
+		return "the entry cannot be read: " + f.unread.Error()
+	case f.seq != seq:
+		return fmt.Sprintf("the entry says it is number %d: it was moved", f.seq)
+	case f.prev != prev:
 		return "the entry does not follow the one before it: something was inserted, removed, reordered or forked here"
 	}
-	return checkPayloads(e, row.Payloads)
+	return f.payloads
 }
 
 func checkPayloads(e *Entry, kept []Payload) string {
