@@ -7,7 +7,7 @@ import (
 	"navra/internal/store"
 )
 
-// maxRecent is how many hashes are remembered: two megabytes.
+// maxRecent is how many hashes are remembered: eight megabytes.
 const maxRecent = 1 << 18
 
 // recent are the hashes of entries that this process has committed, up to the newest, without one of another process among them. Its methods
