@@ -255,14 +255,14 @@ func TestBadStarts(t *testing.T) {
 	}{
 		{"bad keys", []string{"serve", "-c", bad}, 1, []string{bad + ":3", `"comand"`, `"command"`, bad + ":4", `"listen"`}},
 		{"checked", []string{"check", "-c", bad}, 1, []string{bad + ":3"}},
-		{"no file", []string{"serve", "-c", "none.yaml"}, 1, []string{"none.yaml"}},
+		{"no file", []string{"serve", "-c", "none.yaml"}, 1, []string{"none.yaml", "--config"}},
 		{"taken port", []string{"serve", "-c", taken}, 1, []string{ln.Addr().String(), "in use"}},
 		{"open to the world", []string{"serve", "-c", open}, 1, []string{"loopback"}},
 		{"store is garbage", []string{"serve", "-c", garbage}, 1, []string{"garbage.db", "database"}},
 		{"unknown command", []string{"srve"}, 2, []string{"srve"}},
 		{"unknown command below another", []string{"blackbox", "verfy"}, 2, []string{"verfy"}},
 		{"unknown flag", []string{"serve", "--what"}, 2, []string{"--what", "--help"}},
-		{"no command to wrap", []string{"wrap"}, 2, []string{"arg"}},
+		{"no command to wrap", []string{"wrap"}, 2, []string{"command is missing", "wrap --"}},
 		{"bad expiry", []string{"token", "create", "ann", "--expires", "soon"}, 2, []string{"soon", "90d"}},
 		{"a token that is not there", []string{"token", "revoke", "ffff", "--store", filepath.Join(s.Dir, "t.db")}, 1, []string{"ffff", "token list"}},
 	} {
