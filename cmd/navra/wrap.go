@@ -159,6 +159,9 @@ func serveStdio(ctx context.Context, s std, p plan, verbose bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if len(who.Roles()) == 0 {
+		log.Warn(roleless(who.Name()) + ", or say with a token in NAVRA_TOKEN who the agent is")
+	}
 	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(chokepoint.ErrShutdown) })() // what is in flight hears why

@@ -278,6 +278,25 @@ func TestBadStarts(t *testing.T) {
 	}
 }
 
+// A principal without a role finds an empty gateway; who started it is told why.
+func TestWithoutARole(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	const says = "principal local has no role"
+	named, none := filepath.Join(s.Dir, "named.yaml"), filepath.Join(s.Dir, "none.yaml")
+	up := fmt.Sprintf("listen: 127.0.0.1:0\nauth: none\nstore: s.db\nupstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)
+	write(t, named, up+"principals: {ann: {roles: [local-default]}}\n")
+	write(t, none, up)
+	if out, code := s.run("stdio", "-c", named); code != 0 || !strings.Contains(out, says) || !strings.Contains(out, "NAVRA_TOKEN") {
+		t.Errorf("stdio, where others are named: exit %d, %s", code, out)
+	}
+	if out, code := s.run("stdio", "-c", none); code != 0 || strings.Contains(out, says) {
+		t.Errorf("stdio, where nobody is named: exit %d, %s", code, out)
+	}
+	g := s.serve(named)
+	waitFor(t, "the warning of serve", func() bool { return strings.Contains(g.stderr.String(), says) })
+}
+
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); {
