@@ -264,6 +264,7 @@ func TestBadStarts(t *testing.T) {
 		{"unknown flag", []string{"serve", "--what"}, 2, []string{"--what", "--help"}},
 		{"no command to wrap", []string{"wrap"}, 2, []string{"command is missing", "wrap --"}},
 		{"bad expiry", []string{"token", "create", "ann", "--expires", "soon"}, 2, []string{"soon", "90d"}},
+		{"a pause of the default database", []string{"pause"}, 0, []string{"paused: everything (entry ", s.db() + "; --config names another database)"}},
 		{"a token that is not there", []string{"token", "revoke", "ffff", "--store", filepath.Join(s.Dir, "t.db")}, 1, []string{"ffff", "token list"}},
 	} {
 		out, code := s.run(tt.args...)
