@@ -33,7 +33,7 @@ func wrapCmd(s std) *cobra.Command {
 		Example: "  navra wrap -- npx -y @modelcontextprotocol/server-filesystem .",
 		Args: func(_ *cobra.Command, argv []string) error {
 			if len(argv) == 0 {
-				return errors.New("the server's command is missing, such as: navra wrap -- npx -y @modelcontextprotocol/server-filesystem .")
+				return errors.New("the server's command is missing, such as: navra wrap -- npx -y some-server")
 			}
 			return nil
 		},
