@@ -52,7 +52,7 @@ func remoteOf(f *config.File, c config.Remote, path string) (*ship.Remote, error
 		o.Header[name] = ship.Secret(value)
 	}
 	if o.TLS, err = trusting(c.CA); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ca: %w", err)
 	}
 	return ship.NewRemote(o), nil
 }

@@ -35,12 +35,19 @@ func checkCmd(s std) *cobra.Command {
 			if err = errors.Join(err, checkCertificates(f), checkUpstreams(f)); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(s.out, "%s is valid: %d upstreams, %d principals, %d roles\n", path, len(f.Upstreams), len(f.Principals), len(f.Roles))
+			_, err = fmt.Fprintf(s.out, "%s is valid: %s, %s, %s\n", path, count(len(f.Upstreams), "upstream"), count(len(f.Principals), "principal"), count(len(f.Roles), "role"))
 			return err
 		},
 	}
 	configFlag(c, &path)
 	return c
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // checkUpstreams finds folders that are not there and rules about upstreams that there are not.

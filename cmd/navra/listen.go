@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"navra/internal/auth"
+	"navra/internal/auth/local"
 	"navra/internal/chokepoint"
 	"navra/internal/config"
 	"navra/internal/listener"
@@ -177,6 +178,14 @@ func greet(s std, f *config.File, in, admin door) {
 	if warning := f.Warning(); warning != "" {
 		fmt.Fprintln(s.err, "warning: "+warning)
 	}
+	if f.AuthNone && len(f.Principals[local.Name]) == 0 {
+		fmt.Fprintln(s.err, "warning: "+roleless(local.Name))
+	}
+}
+
+// roleless says why a principal finds nothing, which looks like a gateway without upstreams, and what to do.
+func roleless(principal string) string {
+	return fmt.Sprintf("principal %s has no role, so it sees no tool and calls none: give it one under principals", principal)
 }
 
 // newFront puts the handlers together, innermost first. base ends streams and calls.

@@ -85,7 +85,7 @@ func reach(spec *gateway.Spec, u config.Upstream, dir string) (err error) {
 		spec.Header[name] = gateway.Secret(value)
 	}
 	if spec.TLS, err = trusting(u.CA); err != nil {
-		return err
+		return fmt.Errorf("tls.ca: %w", err)
 	}
 	switch u.Proxy {
 	case "":

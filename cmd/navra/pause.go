@@ -109,7 +109,7 @@ func pauseCmd(s std) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return said(s, asJSON, p, "paused", r)
+			return said(s, asJSON, p, "paused", r, o.where())
 		},
 	}
 	o.add(c)
@@ -132,7 +132,7 @@ func resumeCmd(s std) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return said(s, asJSON, p, "resumed", r)
+			return said(s, asJSON, p, "resumed", r, o.where())
 		},
 	}
 	o.add(c)
@@ -158,12 +158,12 @@ func removing(p store.Pause) func(*store.Controls) (blackbox.Entry, error) {
 	}
 }
 
-// said tells what was done, and where it is recorded.
-func said(s std, asJSON bool, p store.Pause, verb string, r store.Receipt) error {
+// said tells what was done, and where it is recorded: a gateway on another database goes on.
+func said(s std, asJSON bool, p store.Pause, verb string, r store.Receipt, where string) error {
 	if asJSON {
 		return printJSON(s, map[string]any{"done": verb, "principal": p.Principal, "upstream": p.Upstream, "why": p.Why, "by": p.By, "at": p.At, "entry": r.Seq})
 	}
-	_, err := fmt.Fprintf(s.out, "%s: %s (entry %d)\n", verb, view.Printable(what(p.Principal, p.Upstream)), r.Seq)
+	_, err := fmt.Fprintf(s.out, "%s: %s (entry %d of %s)\n", verb, view.Printable(what(p.Principal, p.Upstream)), r.Seq, view.Printable(where))
 	return err
 }
 

@@ -29,6 +29,21 @@ func (o *storeFlags) add(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&o.store, "store", "", "the database file; default: in your state folder")
 }
 
+// where names the database, for people. A URL may hold a password, so the file that it stands in is named.
+func (o *storeFlags) where() string {
+	switch {
+	case o.store != "":
+		return o.store
+	case o.config != "":
+		return "the database of " + o.config
+	}
+	path, err := defaultStore()
+	if err != nil {
+		return "the default database"
+	}
+	return path + "; --config names another database"
+}
+
 func (o *storeFlags) open(ctx context.Context, s std, readOnly bool) (database, *config.File, error) {
 	path, url := o.store, gateway.Secret("")
 	var f *config.File

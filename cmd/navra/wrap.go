@@ -31,7 +31,12 @@ func wrapCmd(s std) *cobra.Command {
 		Use:     "wrap [flags] -- COMMAND [ARG]...",
 		Short:   "Guard one MCP server in place: put it before the server's command in your client's configuration",
 		Example: "  navra wrap -- npx -y @modelcontextprotocol/server-filesystem .",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, argv []string) error {
+			if len(argv) == 0 {
+				return errors.New("the server's command is missing, such as: navra wrap -- npx -y some-server")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if name != "" && (!givenName.MatchString(name) || name == chokepoint.Self || name == chokepoint.Navra) {
 				return usageError{fmt.Errorf("--name %q: a name is of a-z, 0-9 and -, at most 48, and not self or navra", name)}
@@ -153,6 +158,9 @@ func serveStdio(ctx context.Context, s std, p plan, verbose bool) (err error) {
 	who, err := localPrincipal(ctx, r, p.Principals)
 	if err != nil {
 		return err
+	}
+	if len(who.Roles()) == 0 {
+		log.Warn(roleless(who.Name()) + ", or say with a token in NAVRA_TOKEN who the agent is")
 	}
 	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)

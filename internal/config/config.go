@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -120,6 +121,9 @@ func Load(path string) (*File, error) {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	in, err := os.Open(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("configuration: %w; --config names another file", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

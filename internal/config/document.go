@@ -91,6 +91,9 @@ const (
 	noAnchors = "anchors and aliases are not taken; text that starts with & or * goes in quotes"
 	// noName is what the parser says of & and * before anything but a letter or digit: a pattern without quotes.
 	noName = "did not find expected alphabetic or numeric character"
+	// noToken is what it says of tabs, and of text without quotes that begins with a sign of YAML's own.
+	noToken = "found character that cannot start any token"
+	quoted  = "; text that begins with @, % or ` goes in quotes, and lines are indented with spaces, not tabs"
 )
 
 // syntax is the fault for what the YAML parser refused. An alias that names no anchor is not shown: it is mostly a value whose quotes were
@@ -109,6 +112,9 @@ func (r *reader) syntax(b []byte, err error) {
 	}
 	if text == noName {
 		text = noAnchors
+	}
+	if text == noToken {
+		text += quoted
 	}
 	r.fault(n, "", "%s", text)
 }

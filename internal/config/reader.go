@@ -102,7 +102,7 @@ func (r *reader) written(n *yaml.Node, at string) (s string, ok bool) {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
 		r.fault(n, at, "want text, not %s", kindName(n))
 	case strings.Contains(n.Value, "${"):
-		r.fault(n, at, "${…} may stand only in env and headers")
+		r.fault(n, at, "${…} may stand only in env, in headers and in a store that is a URL")
 	case strings.ContainsRune(n.Value, 0):
 		r.fault(n, at, "it holds a NUL character")
 	default:
@@ -113,7 +113,11 @@ func (r *reader) written(n *yaml.Node, at string) (s string, ok bool) {
 
 func (r *reader) word(n *yaml.Node, at string, words ...string) string {
 	s, ok := r.text(n, at)
-	if ok && !slices.Contains(words, s) {
+	switch {
+	case !ok || slices.Contains(words, s):
+	case len(words) == 1:
+		r.fault(n, at, "%q is not taken; want %s, or leave it out", s, words[0])
+	default:
 		r.fault(n, at, "%q is none of %s", s, strings.Join(words, ", "))
 	}
 	return s

@@ -25,7 +25,7 @@ func TestTelemetry(t *testing.T) {
 		{"{otlp: {endpoint: 'grpc://127.0.0.1:4317'}}", "", false, "want the address of a collector"},
 		{"{otlp: {endpoint: 'https://u:hush@c.example'}}", "", false, "want the address of a collector"},
 		{"{otlp: {endpoint: 'https://c.example?k=hush'}}", "", false, "want the address of a collector"},
-		{"{otlp: {endpoint: 'https://${env:hush}'}}", "", false, "may stand only in env and headers"},
+		{"{otlp: {endpoint: 'https://${env:hush}'}}", "", false, "may stand only in env, in headers"},
 		{"{otlp: {endpoint: 'http://c', headers: {Content-Type: hush}}}", "", false, "navra sets the header Content-Type by itself"},
 	} {
 		f, err := Parse("/navra.yaml", []byte("upstreams: {}\ntelemetry: "+tt.text))

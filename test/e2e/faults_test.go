@@ -255,15 +255,16 @@ func TestBadStarts(t *testing.T) {
 	}{
 		{"bad keys", []string{"serve", "-c", bad}, 1, []string{bad + ":3", `"comand"`, `"command"`, bad + ":4", `"listen"`}},
 		{"checked", []string{"check", "-c", bad}, 1, []string{bad + ":3"}},
-		{"no file", []string{"serve", "-c", "none.yaml"}, 1, []string{"none.yaml"}},
+		{"no file", []string{"serve", "-c", "none.yaml"}, 1, []string{"none.yaml", "--config"}},
 		{"taken port", []string{"serve", "-c", taken}, 1, []string{ln.Addr().String(), "in use"}},
 		{"open to the world", []string{"serve", "-c", open}, 1, []string{"loopback"}},
 		{"store is garbage", []string{"serve", "-c", garbage}, 1, []string{"garbage.db", "database"}},
 		{"unknown command", []string{"srve"}, 2, []string{"srve"}},
 		{"unknown command below another", []string{"blackbox", "verfy"}, 2, []string{"verfy"}},
 		{"unknown flag", []string{"serve", "--what"}, 2, []string{"--what", "--help"}},
-		{"no command to wrap", []string{"wrap"}, 2, []string{"arg"}},
+		{"no command to wrap", []string{"wrap"}, 2, []string{"command is missing", "wrap --"}},
 		{"bad expiry", []string{"token", "create", "ann", "--expires", "soon"}, 2, []string{"soon", "90d"}},
+		{"a pause of the default database", []string{"pause"}, 0, []string{"paused: everything (entry ", s.db() + "; --config names another database)"}},
 		{"a token that is not there", []string{"token", "revoke", "ffff", "--store", filepath.Join(s.Dir, "t.db")}, 1, []string{"ffff", "token list"}},
 	} {
 		out, code := s.run(tt.args...)
@@ -276,6 +277,25 @@ func TestBadStarts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A principal without a role finds an empty gateway; who started it is told why.
+func TestWithoutARole(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	const says = "principal local has no role"
+	named, none := filepath.Join(s.Dir, "named.yaml"), filepath.Join(s.Dir, "none.yaml")
+	up := fmt.Sprintf("listen: 127.0.0.1:0\nauth: none\nstore: s.db\nupstreams: {odd: {command: [%q, odd]}}\n", fixtureBin)
+	write(t, named, up+"principals: {ann: {roles: [local-default]}}\n")
+	write(t, none, up)
+	if out, code := s.run("stdio", "-c", named); code != 0 || !strings.Contains(out, says) || !strings.Contains(out, "NAVRA_TOKEN") {
+		t.Errorf("stdio, where others are named: exit %d, %s", code, out)
+	}
+	if out, code := s.run("stdio", "-c", none); code != 0 || strings.Contains(out, says) {
+		t.Errorf("stdio, where nobody is named: exit %d, %s", code, out)
+	}
+	g := s.serve(named)
+	waitFor(t, "the warning of serve", func() bool { return strings.Contains(g.stderr.String(), says) })
 }
 
 func waitFor(t *testing.T, what string, ok func() bool) {

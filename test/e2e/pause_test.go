@@ -124,7 +124,7 @@ func testPause(t *testing.T, store string) {
 	waitFor(t, "the call over the socket", func() bool { return strings.Contains(strings.Join(s.reached(), "\n"), "nonce-e") })
 
 	out := s.must("pause", "--principal", "ann", "--why", "reads too much, key AKIA"+"Q3EGRT5LXWZ7NPKB")
-	if !strings.Contains(out, "paused: principal ann") {
+	if !strings.Contains(out, "paused: principal ann (entry ") || !strings.Contains(out, " of the database of "+s.config+")") {
 		t.Error(out)
 	}
 	s.stopped("a call on A", "paused", first)
