@@ -360,3 +360,28 @@ func TestTaskAsksTooMuch(t *testing.T) {
 		t.Errorf("17 questions at once: %v", err)
 	}
 }
+
+// TestNamingATaskOftenCostsLittle: an upstream whose id is one sign cannot make a short text a long one.
+func TestNamingATaskOftenCostsLittle(t *testing.T) {
+	b := newTaskBench(t, mcp.V20260728)
+	for _, v := range []mcp.Version{mcp.V20251125, mcp.V20260728} {
+		id := ""
+		if v.Stateless() {
+			id = b.task(t, b.ann, v, "#")
+		} else {
+			id = publicID(t, b.mappedCall(t, b.ann, strings.ReplaceAll(working, "up-1", "#")))
+		}
+		many := strings.Repeat("#", 100_000)
+		for what, m := range map[string]jsonrpc.Message{
+			"a status":        {Result: jsonrpc.Raw(`{"taskId":"#","status":"working","statusMessage":"` + many + `"}`)},
+			"an error inside": {Result: jsonrpc.Raw(`{"taskId":"#","status":"failed","error":{"code":1,"message":"` + many + `"}}`)},
+			"an error":        {Error: &jsonrpc.Error{Code: -32603, Message: many}},
+		} {
+			from := peerOf(t, b.ann, v, mcp.TasksGet, about(id))
+			got := b.release(t, b.admit(t, from).Answer(m, 0), from)
+			if text := string(got.Append(nil)); len(text) > 10_000 || strings.Contains(text, "##") {
+				t.Errorf("%s, %s: %d bytes: %.200s", v, what, len(text), text)
+			}
+		}
+	}
+}

@@ -151,12 +151,18 @@ func relatedTo(params jsonrpc.Raw) string {
 	return id
 }
 
-// publicly is an upstream's error text about a task, with the id that the client knows.
+// maxMentions bounds how often a text is let name its task: an upstream's id may be one sign, and the client's is long.
+const maxMentions = 16
+
+// publicly is an upstream's error text about a task, with the id that the client knows. What names it more often loses the rest of the names.
 func (c *clearance) publicly(text string) string {
 	if c.task == nil || c.task.public == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, c.task.id, c.task.public)
+	parts := strings.SplitN(text, c.task.id, maxMentions+1)
+	last := len(parts) - 1
+	parts[last] = strings.ReplaceAll(parts[last], c.task.id, "")
+	return strings.Join(parts, c.task.public)
 }
 
 // publiclySaid puts the id that the client knows into what a Task object says in words.
