@@ -210,6 +210,9 @@ func (t *OwnTask) Update(ctx context.Context, from Peer, q *Question, msg jsonrp
 		return ToUpstream{}, ErrUncleared
 	}
 	value, bad, err := p.judgeAnswer(ctx, from, q, msg)
+	if no := (*misfit)(nil); errors.As(err, &no) { // as in AdmitAnswer
+		value, err = cancelled, nil
+	}
 	if err != nil {
 		return ToUpstream{}, err
 	}

@@ -340,6 +340,12 @@ func TestMappedQuestions(t *testing.T) {
 	if c, bad := m.Spend(b.Chokepoint); err != nil || bad != nil || !strings.Contains(string(c.Bytes(mcp.V20260728)), `{"k":{"action":"cancel"}}`) {
 		t.Errorf("an error for an answer: %v %v", err, bad)
 	}
+	_, task = start(mcp.CanElicit)
+	asks, _ = task.Asks(t.Context())
+	m, err = task.Update(t.Context(), from, asks[0], jsonrpc.Message{Result: jsonrpc.Raw(`{"action":"accept","content":{"a":{"not":"flat"}}}`)})
+	if c, bad := m.Spend(b.Chokepoint); err != nil || bad != nil || !strings.Contains(string(c.Bytes(mcp.V20260728)), `{"k":{"action":"cancel"}}`) {
+		t.Errorf("an answer that does not fit the form: %v %v", err, bad)
+	}
 }
 
 // TestTaskAsksTooMuch: an upstream that asks without end ends the request.
