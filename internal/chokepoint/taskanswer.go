@@ -68,7 +68,7 @@ func (p *Chokepoint) releaseTask(ctx context.Context, c *clearance, x *Crossing,
 	if status == "completed" || status == "failed" {
 		outcome = Ran
 	}
-	x.entry.Outcome, x.body = string(outcome), said
+	x.entry.Outcome, x.body, x.inner = string(outcome), said, true
 	switch {
 	case c.wish == asTask:
 		x.body = result.With("task", said)
@@ -128,7 +128,7 @@ func (p *Chokepoint) retold(ctx context.Context, c *clearance, x *Crossing, stat
 
 // releaseTaskResult judges what a task came to, like the answer to the call that it is.
 func (p *Chokepoint) releaseTaskResult(ctx context.Context, c *clearance, x *Crossing, r jsonrpc.Raw) (Released, error) {
-	x.body, x.entry.Outcome = r, string(Ran)
+	x.body, x.result, x.entry.Outcome = r, true, string(Ran)
 	if p.pass(ctx, x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, x, Ran).Msg}, nil
 	}
