@@ -120,10 +120,32 @@ func (g *Gateway) askDuring(ctx context.Context, t *chokepoint.OwnTask, w way, q
 		}
 		got = reply{w.from, jsonrpc.Message{}}
 	}
-	ctx = context.WithoutCancel(ctx)
 	m, err := t.Update(ctx, got.from, q, got.msg)
 	if err != nil {
 		return err
 	}
+	ctx, stop := outlasting(ctx, lastAnswer)
+	defer stop()
 	return g.learnTask(ctx, t, m)
+}
+
+// lastAnswer is how long an answer has to reach its upstream when nobody waits for the task any more: less than lastWords, and what waits for it.
+const lastAnswer = 300 * time.Millisecond
+
+// outlasting returns a context that ends a while after ctx does, for the same cause.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, func()) {
+	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		late := time.NewTimer(d)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			end(context.Cause(ctx))
+		case <-out.Done():
+		}
+	})
+	return out, func() {
+		forget()
+		end(nil)
+	}
 }
