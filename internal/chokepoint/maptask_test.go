@@ -199,6 +199,12 @@ func TestCancelledTaskStaysCancelled(t *testing.T) {
 			t.Errorf("%s: %s", method, text)
 		}
 	}
+	another := publicID(t, b.mappedCall(t, b.ann, working)) // of an upstream that counts from the beginning again
+	if _, m := b.request(t, mcp.TasksGet, another); another == id || m.IsZero() {
+		t.Fatal("no other task")
+	} else if _, held := b.Held(m); held {
+		t.Error("a task is cancelled with an earlier one that had its id")
+	}
 	id = publicID(t, b.mappedCall(t, b.ann, strings.ReplaceAll(working, "up-1", "up-2")))
 	from, m = b.request(t, mcp.TasksResult, id)
 	waits, err := b.MapTask(m)
