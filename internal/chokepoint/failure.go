@@ -103,6 +103,8 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 		return failed{code: codeStopped, reason: "shutdown", text: ErrShutdown.Error()}
 	case errors.Is(err, ErrTooMany):
 		return failed{code: codeDenied, reason: "limit", text: ErrTooMany.Error()}
+	case errors.Is(err, ErrTooManyWait):
+		return failed{code: codeDenied, reason: "limit", text: ErrTooManyWait.Error()}
 	case errors.Is(err, ErrUnfollowed):
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "refused", text: ErrUnfollowed.Error()}
 	case errors.Is(err, ErrBadAnswer):

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,8 @@ func (g *Gateway) cancelMapped(ctx context.Context, t *chokepoint.OwnTask) choke
 func (g *Gateway) outcome(ctx context.Context, t *chokepoint.OwnTask, w way, tell func(chokepoint.FromUpstream) bool) chokepoint.FromUpstream {
 	ctx, end := context.WithTimeoutCause(ctx, taskLimit, chokepoint.ErrDeadline)
 	defer end()
+	ctx, giveWay := context.WithCancelCause(ctx)
+	defer g.outcomes.enter(w.from.Who.Name(), giveWay)()
 	asking, stop := context.WithCancelCause(ctx)
 	var questions sync.WaitGroup
 	defer questions.Wait()
@@ -87,6 +90,40 @@ func (g *Gateway) outcome(ctx context.Context, t *chokepoint.OwnTask, w way, tel
 		if err != nil {
 			return t.Failed(chokepoint.Unknown, err)
 		}
+	}
+}
+
+// maxOutcomes bounds the requests of one principal that wait for what a task comes to: each has its upstream asked, and that recorded, again and again, and
+// goes on when its client is gone.
+const maxOutcomes = 64
+
+// outcomes are those requests. The zero outcomes are none; the method may be called concurrently.
+type outcomes struct {
+	mu  sync.Mutex
+	all map[string][]*context.CancelCauseFunc // by principal, the oldest first; guarded by mu
+}
+
+// enter adds a request until leave is called. Where there are too many the oldest of the principal's gives way: its client may have gone, and
+// can ask again.
+func (o *outcomes) enter(who string, giveWay context.CancelCauseFunc) (leave func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[string][]*context.CancelCauseFunc{}
+	}
+	if mine := o.all[who]; len(mine) >= maxOutcomes {
+		(*mine[0])(chokepoint.ErrTooManyWait)
+		o.all[who] = slices.Delete(mine, 0, 1)
+	}
+	o.all[who] = append(o.all[who], &giveWay)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all[who] = slices.DeleteFunc(o.all[who], func(f *context.CancelCauseFunc) bool { return f == &giveWay })
+		if len(o.all[who]) == 0 {
+			delete(o.all, who)
+		}
+		giveWay(nil)
 	}
 }
 
