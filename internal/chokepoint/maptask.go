@@ -50,7 +50,7 @@ func coreTask(said jsonrpc.Raw) jsonrpc.Raw {
 	return said
 }
 
-func (c *clearance) keptKey(id string) keptKey { return keptKey{c.lane, c.from.Who.Name(), id} }
+func (c *clearance) keptKey(id string) keptKey { return keptAt(c.lane, c.from.Who.Name(), id) }
 
 // heldKey is what navra keeps of the task under that c is about. A task of the upstream's goes by the client's id: an upstream that was begun anew may
 // give its own again.

@@ -397,3 +397,47 @@ func TestNamingATaskOftenCostsLittle(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsKeptOutlivesAPolicy: a policy by which clients may be asked for something else changes nothing about what navra keeps of a session's tasks,
+// nor that it ends with the session.
+func TestWhatIsKeptOutlivesAPolicy(t *testing.T) {
+	b := newTaskBench(t, mcp.V20260728)
+	asked := func(method, params string) chokepoint.Peer {
+		from := peerOf(t, b.ann, mcp.V20251125, method, params)
+		from.Caps = mcp.CanElicit
+		return from
+	}
+	call := asked(mcp.ToolsCall, `{"name":"files__read","arguments":{},"task":{"ttl":60000}}`)
+	kept := publicID(t, b.answers(t, b.admit(t, call), call, `{"content":[]}`))
+	running := publicID(t, b.answers(t, b.admit(t, call), call, working))
+	cancel := asked(mcp.TasksCancel, about(running))
+	task, err := b.MapTask(b.admit(t, cancel))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working"}`)
+	b.release(t, task.Latch(), cancel)
+	silent := permissive()
+	silent.Roles = map[string]policy.Role{}
+	for name, r := range permissive().Roles {
+		r.Allow = []policy.Patterns{{Tools: []string{"*"}}}
+		silent.Roles[name] = r
+	}
+	pol, err := policy.New(silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Use(pol)
+	for what, id := range map[string]string{"a kept result": kept, "a cancelled task": running} {
+		m, _, err := b.Admit(t.Context(), asked(mcp.TasksResult, about(id)))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if _, held := b.Held(m); !held {
+			t.Errorf("%s is asked of the upstream", what)
+		}
+	}
+	b.ForgetKept(b.Lanes(asked(mcp.TasksGet, about(kept))))
+	if _, _, err := b.Admit(t.Context(), asked(mcp.TasksGet, about(kept))); err == nil {
+		t.Error("a kept result outlives its session")
+	}
+}
