@@ -81,6 +81,8 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "ended", text: ErrTaskEnded.Error()}
 	case errors.Is(err, ErrNoTask):
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "unknown", text: ErrNoTask.Error()}
+	case errors.Is(err, ErrForbidden):
+		return failed{code: jsonrpc.CodeInvalidParams, reason: "unknown", text: ErrForbidden.Error()}
 	case errors.Is(err, ErrTaskCancelled):
 		return failed{code: jsonrpc.CodeInternal, reason: "cancelled", text: ErrTaskCancelled.Error()}
 	case errors.As(err, &size):

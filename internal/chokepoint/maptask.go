@@ -19,6 +19,7 @@ var (
 	ErrTaskEnded     = errors.New("the task has ended")
 	ErrTaskCancelled = errors.New("the task was cancelled")
 	ErrNoTask        = errors.New("the upstream knows the task no longer")
+	ErrForbidden     = errors.New("the policy does not allow the task's tool any more")
 	ErrTooManyWait   = errors.New("too many newer requests wait for results of tasks; the task goes on, and can be asked for again")
 )
 

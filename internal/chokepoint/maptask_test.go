@@ -441,3 +441,34 @@ func TestWhatIsKeptOutlivesAPolicy(t *testing.T) {
 		t.Error("a kept result outlives its session")
 	}
 }
+
+// TestWaitingEndsWithTheRight: who waits for a result of a tool that it may not call any more does not get it, and the upstream is asked no more.
+func TestWaitingEndsWithTheRight(t *testing.T) {
+	forbidding, nobody := permissive(), permissive()
+	forbidding.Roles, nobody.Roles = map[string]policy.Role{}, map[string]policy.Role{"another": policy.DefaultRole()}
+	for name, r := range permissive().Roles {
+		r.Deny = []policy.Patterns{{Tools: []string{"files/read"}}}
+		forbidding.Roles[name] = r
+	}
+	for what, o := range map[string]policy.Options{"the tool is forbidden": forbidding, "the role is gone": nobody} {
+		b := newTaskBench(t, mcp.V20260728)
+		from, m := b.request(t, mcp.TasksResult, publicID(t, b.mappedCall(t, b.ann, working)))
+		task, err := b.MapTask(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working"}`)
+		pol, err := policy.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Use(pol)
+		_, err = task.Ask(t.Context(), mcp.TasksGet)
+		if !errors.Is(err, chokepoint.ErrForbidden) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := b.release(t, task.Failed(chokepoint.Unknown, err), from); got.Error == nil || got.Error.Code != jsonrpc.CodeInvalidParams {
+			t.Errorf("%s: %s", what, got.Append(nil))
+		}
+	}
+}
