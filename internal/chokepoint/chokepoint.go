@@ -132,6 +132,7 @@ type Crossing struct {
 	unbidden bool         // that is not known to have been asked
 	bound    bool         // the same call was judged before: it goes on
 	result   bool         // body is the result of a call
+	inner    bool         // body says of a task, and may hold the result of its call
 	retry    *retry       // what a request says of the one that it goes on with
 	rounds   int
 	task     *task // that the request is about; nil: none

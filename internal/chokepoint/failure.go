@@ -81,6 +81,8 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "ended", text: ErrTaskEnded.Error()}
 	case errors.Is(err, ErrNoTask):
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "unknown", text: ErrNoTask.Error()}
+	case errors.Is(err, ErrForbidden):
+		return failed{code: jsonrpc.CodeInvalidParams, reason: "unknown", text: ErrForbidden.Error()}
 	case errors.Is(err, ErrTaskCancelled):
 		return failed{code: jsonrpc.CodeInternal, reason: "cancelled", text: ErrTaskCancelled.Error()}
 	case errors.As(err, &size):
@@ -103,6 +105,8 @@ func failureOf(err error, v mcp.Version, topic mcp.Topic) failed {
 		return failed{code: codeStopped, reason: "shutdown", text: ErrShutdown.Error()}
 	case errors.Is(err, ErrTooMany):
 		return failed{code: codeDenied, reason: "limit", text: ErrTooMany.Error()}
+	case errors.Is(err, ErrTooManyWait):
+		return failed{code: codeDenied, reason: "limit", text: ErrTooManyWait.Error()}
 	case errors.Is(err, ErrUnfollowed):
 		return failed{code: jsonrpc.CodeInvalidParams, reason: "refused", text: ErrUnfollowed.Error()}
 	case errors.Is(err, ErrBadAnswer):

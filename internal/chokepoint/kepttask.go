@@ -28,8 +28,13 @@ type keptTask struct {
 func (k keptTask) size() int { return len(k.said) + len(k.result) + keptOverhead }
 
 type keptKey struct {
-	lane          Lane
+	lane          Lane // without what its client can be asked: a policy that changes that changes nothing about what is kept
 	principal, id string
+}
+
+func keptAt(l Lane, principal, id string) keptKey {
+	l.caps = 0
+	return keptKey{l, principal, id}
 }
 
 // keptTasks are all of them. Its methods may be called concurrently.
@@ -95,6 +100,7 @@ func (t *keptTasks) next() <-chan struct{} {
 func (t *keptTasks) forget(l Lane) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l.caps = 0
 	for key := range t.all {
 		if key.lane == l {
 			t.drop(key)

@@ -19,6 +19,8 @@ var (
 	ErrTaskEnded     = errors.New("the task has ended")
 	ErrTaskCancelled = errors.New("the task was cancelled")
 	ErrNoTask        = errors.New("the upstream knows the task no longer")
+	ErrForbidden     = errors.New("the policy does not allow the task's tool any more")
+	ErrTooManyWait   = errors.New("too many newer requests wait for results of tasks; the task goes on, and can be asked for again")
 )
 
 // maxTaskAsks bounds what one task asks of its client while it is waited for.
@@ -49,7 +51,16 @@ func coreTask(said jsonrpc.Raw) jsonrpc.Raw {
 	return said
 }
 
-func (c *clearance) keptKey(id string) keptKey { return keptKey{c.lane, c.from.Who.Name(), id} }
+func (c *clearance) keptKey(id string) keptKey { return keptAt(c.lane, c.from.Who.Name(), id) }
+
+// heldKey is what navra keeps of the task under that c is about. A task of the upstream's goes by the client's id: an upstream that was begun anew may
+// give its own again.
+func (c *clearance) heldKey() keptKey {
+	if c.task.kept {
+		return c.keptKey(c.task.id)
+	}
+	return c.keptKey(c.task.public)
+}
 
 // keepResult answers a call that was to become a task and has ended: with a task that has ended, whose result navra keeps until it is asked for.
 func (p *Chokepoint) keepResult(ctx context.Context, c *clearance, x *Crossing, result jsonrpc.Raw) (Released, error) {
@@ -97,7 +108,7 @@ func (p *Chokepoint) Held(m ToUpstream) (f FromUpstream, ok bool) {
 	if !m.Maps() || c.by != p {
 		return FromUpstream{}, false
 	}
-	k, has := p.kept.get(c.keptKey(c.task.id), p.now())
+	k, has := p.kept.get(c.heldKey(), p.now())
 	if !has && !c.task.kept {
 		return FromUpstream{}, false
 	}
@@ -131,7 +142,7 @@ func (p *Chokepoint) MapTask(m ToUpstream) (*OwnTask, error) {
 // Latched returns whether the client has cancelled the task, and what is closed when it may have done so.
 func (t *OwnTask) Latched() (yes bool, next <-chan struct{}) {
 	next = t.by.kept.next()
-	_, yes = t.by.kept.get(t.c.keptKey(t.id), t.by.now())
+	_, yes = t.by.kept.get(t.c.heldKey(), t.by.now())
 	return yes, next
 }
 
@@ -142,7 +153,7 @@ func (t *OwnTask) Latch() FromUpstream {
 	for _, name := range []string{"statusMessage", "result", "error", "inputRequests", "resultType", "_meta"} {
 		said = said.Without(name)
 	}
-	t.by.kept.put(t.c.keptKey(t.id), keptTask{said: bytes.Clone(said)}, now)
+	t.by.kept.put(t.c.heldKey(), keptTask{said: bytes.Clone(said)}, now)
 	return ToUpstream{t.c}.Answer(jsonrpc.Message{Result: said}, 0)
 }
 
@@ -210,6 +221,9 @@ func (t *OwnTask) Update(ctx context.Context, from Peer, q *Question, msg jsonrp
 		return ToUpstream{}, ErrUncleared
 	}
 	value, bad, err := p.judgeAnswer(ctx, from, q, msg)
+	if no := (*misfit)(nil); errors.As(err, &no) { // as in AdmitAnswer
+		value, err = cancelled, nil
+	}
 	if err != nil {
 		return ToUpstream{}, err
 	}

@@ -199,6 +199,12 @@ func TestCancelledTaskStaysCancelled(t *testing.T) {
 			t.Errorf("%s: %s", method, text)
 		}
 	}
+	another := publicID(t, b.mappedCall(t, b.ann, working)) // of an upstream that counts from the beginning again
+	if _, m := b.request(t, mcp.TasksGet, another); another == id || m.IsZero() {
+		t.Fatal("no other task")
+	} else if _, held := b.Held(m); held {
+		t.Error("a task is cancelled with an earlier one that had its id")
+	}
 	id = publicID(t, b.mappedCall(t, b.ann, strings.ReplaceAll(working, "up-1", "up-2")))
 	from, m = b.request(t, mcp.TasksResult, id)
 	waits, err := b.MapTask(m)
@@ -340,6 +346,12 @@ func TestMappedQuestions(t *testing.T) {
 	if c, bad := m.Spend(b.Chokepoint); err != nil || bad != nil || !strings.Contains(string(c.Bytes(mcp.V20260728)), `{"k":{"action":"cancel"}}`) {
 		t.Errorf("an error for an answer: %v %v", err, bad)
 	}
+	_, task = start(mcp.CanElicit)
+	asks, _ = task.Asks(t.Context())
+	m, err = task.Update(t.Context(), from, asks[0], jsonrpc.Message{Result: jsonrpc.Raw(`{"action":"accept","content":{"a":{"not":"flat"}}}`)})
+	if c, bad := m.Spend(b.Chokepoint); err != nil || bad != nil || !strings.Contains(string(c.Bytes(mcp.V20260728)), `{"k":{"action":"cancel"}}`) {
+		t.Errorf("an answer that does not fit the form: %v %v", err, bad)
+	}
 }
 
 // TestTaskAsksTooMuch: an upstream that asks without end ends the request.
@@ -358,5 +370,105 @@ func TestTaskAsksTooMuch(t *testing.T) {
 	b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"input_required","inputRequests":{`+strings.Join(asks, ",")+`}}`)
 	if _, err := task.Asks(t.Context()); !errors.Is(err, chokepoint.ErrBadAnswer) {
 		t.Errorf("17 questions at once: %v", err)
+	}
+}
+
+// TestNamingATaskOftenCostsLittle: an upstream whose id is one sign cannot make a short text a long one.
+func TestNamingATaskOftenCostsLittle(t *testing.T) {
+	b := newTaskBench(t, mcp.V20260728)
+	for _, v := range []mcp.Version{mcp.V20251125, mcp.V20260728} {
+		id := ""
+		if v.Stateless() {
+			id = b.task(t, b.ann, v, "#")
+		} else {
+			id = publicID(t, b.mappedCall(t, b.ann, strings.ReplaceAll(working, "up-1", "#")))
+		}
+		many := strings.Repeat("#", 100_000)
+		for what, m := range map[string]jsonrpc.Message{
+			"a status":        {Result: jsonrpc.Raw(`{"taskId":"#","status":"working","statusMessage":"` + many + `"}`)},
+			"an error inside": {Result: jsonrpc.Raw(`{"taskId":"#","status":"failed","error":{"code":1,"message":"` + many + `"}}`)},
+			"an error":        {Error: &jsonrpc.Error{Code: -32603, Message: many}},
+		} {
+			from := peerOf(t, b.ann, v, mcp.TasksGet, about(id))
+			got := b.release(t, b.admit(t, from).Answer(m, 0), from)
+			if text := string(got.Append(nil)); len(text) > 10_000 || strings.Contains(text, "##") {
+				t.Errorf("%s, %s: %d bytes: %.200s", v, what, len(text), text)
+			}
+		}
+	}
+}
+
+// TestWhatIsKeptOutlivesAPolicy: a policy by which clients may be asked for something else changes nothing about what navra keeps of a session's tasks,
+// nor that it ends with the session.
+func TestWhatIsKeptOutlivesAPolicy(t *testing.T) {
+	b := newTaskBench(t, mcp.V20260728)
+	asked := func(method, params string) chokepoint.Peer {
+		from := peerOf(t, b.ann, mcp.V20251125, method, params)
+		from.Caps = mcp.CanElicit
+		return from
+	}
+	call := asked(mcp.ToolsCall, `{"name":"files__read","arguments":{},"task":{"ttl":60000}}`)
+	kept := publicID(t, b.answers(t, b.admit(t, call), call, `{"content":[]}`))
+	running := publicID(t, b.answers(t, b.admit(t, call), call, working))
+	cancel := asked(mcp.TasksCancel, about(running))
+	task, err := b.MapTask(b.admit(t, cancel))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working"}`)
+	b.release(t, task.Latch(), cancel)
+	silent := permissive()
+	silent.Roles = map[string]policy.Role{}
+	for name, r := range permissive().Roles {
+		r.Allow = []policy.Patterns{{Tools: []string{"*"}}}
+		silent.Roles[name] = r
+	}
+	pol, err := policy.New(silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Use(pol)
+	for what, id := range map[string]string{"a kept result": kept, "a cancelled task": running} {
+		m, _, err := b.Admit(t.Context(), asked(mcp.TasksResult, about(id)))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if _, held := b.Held(m); !held {
+			t.Errorf("%s is asked of the upstream", what)
+		}
+	}
+	b.ForgetKept(b.Lanes(asked(mcp.TasksGet, about(kept))))
+	if _, _, err := b.Admit(t.Context(), asked(mcp.TasksGet, about(kept))); err == nil {
+		t.Error("a kept result outlives its session")
+	}
+}
+
+// TestWaitingEndsWithTheRight: who waits for a result of a tool that it may not call any more does not get it, and the upstream is asked no more.
+func TestWaitingEndsWithTheRight(t *testing.T) {
+	forbidding, nobody := permissive(), permissive()
+	forbidding.Roles, nobody.Roles = map[string]policy.Role{}, map[string]policy.Role{"another": policy.DefaultRole()}
+	for name, r := range permissive().Roles {
+		r.Deny = []policy.Patterns{{Tools: []string{"files/read"}}}
+		forbidding.Roles[name] = r
+	}
+	for what, o := range map[string]policy.Options{"the tool is forbidden": forbidding, "the role is gone": nobody} {
+		b := newTaskBench(t, mcp.V20260728)
+		from, m := b.request(t, mcp.TasksResult, publicID(t, b.mappedCall(t, b.ann, working)))
+		task, err := b.MapTask(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.learn(t, task, mcp.TasksGet, `{"taskId":"up-1","status":"working"}`)
+		pol, err := policy.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Use(pol)
+		_, err = task.Ask(t.Context(), mcp.TasksGet)
+		if !errors.Is(err, chokepoint.ErrForbidden) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := b.release(t, task.Failed(chokepoint.Unknown, err), from); got.Error == nil || got.Error.Code != jsonrpc.CodeInvalidParams {
+			t.Errorf("%s: %s", what, got.Append(nil))
+		}
 	}
 }

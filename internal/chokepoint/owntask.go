@@ -83,6 +83,9 @@ func (t *OwnTask) Ask(ctx context.Context, method string) (ToUpstream, error) {
 	if method != mcp.TasksGet && method != mcp.TasksResult && method != mcp.TasksCancel {
 		return ToUpstream{}, ErrUncleared
 	}
+	if t.c.maps() && t.by.policy.Load().Name(t.c.x.facts).Denies() { // the request may wait for an hour
+		return ToUpstream{}, ErrForbidden
+	}
 	return t.own(ctx, method, t.c.seq, nil)
 }
 

@@ -149,6 +149,9 @@ func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
 		}
 		return policy.Denied(policy.StageName, "the client cannot be asked for "+q.kind.String())
 	}
+	if !p.mayName(q.key) {
+		return policy.Denied(policy.StageContent, "the upstream's name for the question is too long, or holds what is no name")
+	}
 	role := ""
 	if q.call != nil {
 		role = q.call.x.verdict.Role
@@ -164,6 +167,14 @@ func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
 		return policy.Denied(policy.StageContent, why)
 	}
 	return v
+}
+
+// maxKey bounds what a question is called, in bytes.
+const maxKey = 256
+
+// mayName reports whether a question may be called so. What it is called crosses as it is, in both directions, so it is no place for content.
+func (p *Chokepoint) mayName(key string) bool {
+	return len(key) <= maxKey && (len(key) < shortestSecret || p.Redact(key) == key)
 }
 
 // RefuseQuestion records that a question has no answer of a client's, and makes what the upstream is told in its place. A question of a

@@ -65,7 +65,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	case c.lane.upstream != Self && !complete(m.Result):
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: ErrBadAnswer})
 	default:
-		x.body, x.result = m.Result, true
+		x.body, x.result = m.Result, c.method == mcp.ToolsCall
 	}
 	x.entry.Outcome = string(Ran)
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {

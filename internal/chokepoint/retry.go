@@ -302,6 +302,10 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 		if !r.sealed {
 			kind = kindOf(v)
 		}
+		if !p.mayName(key) {
+			x.verdict = policy.Denied(policy.StageContent, "the name of an answer is too long, or holds what is no name")
+			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: inputResponses has a name that is too long, or that is none"})
+		}
 		if n++; n > maxRound {
 			return refusedAs(http.StatusBadRequest, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid params: more than %d inputResponses", maxRound)})
 		}

@@ -44,20 +44,31 @@ func withoutNulls(v jsonrpc.Raw) jsonrpc.Raw {
 // keepPromise makes an error of a tool's result that does not hold the structuredContent which its outputSchema promises: because the upstream
 // left it out, or because the filter changed it so that it does not fit any more. A client would take it for what it is not.
 func (x *Crossing) keepPromise() {
+	if it := x.facts.Item; x.failed != nil || it.Topic != mcp.Tool || it.Output == nil {
+		return
+	}
+	if x.result {
+		x.final = x.promised(x.body, x.final)
+	}
+	if was, has := x.body.Get("result"); has && x.inner {
+		now, _ := x.final.Get("result")
+		x.final = x.final.With("result", x.promised(was, now))
+	}
+}
+
+// promised is the result of a call that was body, and is final now, as its tool promises it.
+func (x *Crossing) promised(body, final jsonrpc.Raw) jsonrpc.Raw {
 	it := x.facts.Item
-	if x.failed != nil || !x.result || it.Topic != mcp.Tool || it.Output == nil || x.entry.Method != mcp.ToolsCall {
-		return
+	if kind, has := body.Get("resultType"); has && string(kind) != `"complete"` {
+		return final
 	}
-	if kind, has := x.body.Get("resultType"); has && string(kind) != `"complete"` {
-		return
-	}
-	_, task := x.body.Get("task")
-	bad, _ := x.body.Get("isError")
+	_, task := body.Get("task")
+	bad, _ := body.Get("isError")
 	if task || string(bad) == "true" {
-		return
+		return final
 	}
-	structured, has := x.final.Get("structuredContent")
-	was, _ := x.body.Get("structuredContent")
+	structured, has := final.Get("structuredContent")
+	was, _ := body.Get("structuredContent")
 	text := ""
 	switch {
 	case !has:
@@ -65,13 +76,13 @@ func (x *Crossing) keepPromise() {
 	case !bytes.Equal(structured, was) && it.Output.Check(structured) != nil:
 		text = "navra: what was taken out of the structuredContent makes it break the tool's outputSchema; it is left out. " + outcomeText(Ran)
 	default:
-		return
+		return final
 	}
-	content, _ := x.final.Get("content")
+	content, _ := final.Get("content")
 	blocks := []jsonrpc.Raw{textBlock(text)}
 	for e := range content.Elements() {
 		blocks = append(blocks, e)
 	}
-	x.final = x.final.Without("structuredContent").With("content", jsonrpc.Array(blocks...)).With("isError", jsonrpc.Raw("true"))
 	x.entry.Findings = append(x.entry.Findings, blackbox.Count{Name: "structuredContent missing", N: 1})
+	return final.Without("structuredContent").With("content", jsonrpc.Array(blocks...)).With("isError", jsonrpc.Raw("true"))
 }

@@ -107,7 +107,7 @@ func (p *Chokepoint) aboutTask(from Peer, x *Crossing, id string) *Refusal {
 		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown task; it belonged to a session that is over"})
 	}
 	if t.kept {
-		if _, has := p.kept.get(keptKey{t.lane, from.Who.Name(), t.id}, p.now()); !has {
+		if _, has := p.kept.get(keptAt(t.lane, from.Who.Name(), t.id), p.now()); !has {
 			return unknownTask()
 		}
 	}

@@ -247,3 +247,41 @@ func TestOwnTasksStayInside(t *testing.T) {
 		t.Errorf("the task itself is released: %s", bare.Msg.Result)
 	}
 }
+
+// TestTaskResultsKeepTheirPromise: what a task came to is held against its tool's outputSchema like the answer to a call, however it is fetched.
+func TestTaskResultsKeepTheirPromise(t *testing.T) {
+	o := permissive()
+	o.Results = policy.Pseudonymise
+	listed := func(caps string, v mcp.Version) func(*chokepoint.Options) {
+		tool := `{"name":"read","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"},"outputSchema":{"type":"object","properties":{"key":{"type":"string","maxLength":20}},"required":["key"]}}`
+		return func(co *chokepoint.Options) {
+			co.Catalogue.Install("ann", "files", catalogue.Listing{Version: v, Capabilities: jsonrpc.Raw(caps), Tools: []jsonrpc.Raw{jsonrpc.Raw(tool)}})
+		}
+	}
+	core := newBenchWith(t, o, nil, listed(`{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}`, mcp.V20251125))
+	extended := newBenchWith(t, o, nil, listed(`{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`, mcp.V20260728))
+	for result, want := range map[string]string{
+		`{"content":[],"structuredContent":{"key":"` + aws() + `"}}`: "was taken out of the structuredContent",
+		`{"content":[]}`: "left out the structuredContent",
+		`{"content":[],"structuredContent":{"key":"k"}}`: `"structuredContent":{"key":"k"}`,
+		`{"content":[],"isError":true}`:                  `"isError":true`,
+	} {
+		check := func(how string, b *bench, from chokepoint.Peer, answer string) {
+			t.Helper()
+			text := string(b.answers(t, b.admit(t, from), from, answer).Append(nil))
+			if !strings.Contains(text, want) || strings.Contains(text, aws()) || strings.Contains(text, `"isError":true`) != !strings.Contains(result, `"k"`) {
+				t.Errorf("%s: %s is released as %s", how, result, text)
+			}
+		}
+		id := core.task(t, core.ann, mcp.V20251125, "up-1")
+		check("tasks/result", core, peerOf(t, core.ann, mcp.V20251125, mcp.TasksResult, about(id)), result)
+		id = extended.task(t, extended.ann, mcp.V20260728, "up-1")
+		check("tasks/get", extended, peerOf(t, extended.ann, mcp.V20260728, mcp.TasksGet, about(id)), `{"taskId":"up-1","status":"completed","result":`+result+`}`)
+		kept := publicID(t, extended.mappedCall(t, extended.ann, result))
+		from, m := extended.request(t, mcp.TasksResult, kept)
+		f, _ := extended.Held(m)
+		if text := string(extended.release(t, f, from).Append(nil)); !strings.Contains(text, want) || strings.Contains(text, aws()) {
+			t.Errorf("kept: %s is released as %s", result, text)
+		}
+	}
+}

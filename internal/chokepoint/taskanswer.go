@@ -68,7 +68,7 @@ func (p *Chokepoint) releaseTask(ctx context.Context, c *clearance, x *Crossing,
 	if status == "completed" || status == "failed" {
 		outcome = Ran
 	}
-	x.entry.Outcome, x.body = string(outcome), said
+	x.entry.Outcome, x.body, x.inner = string(outcome), said, true
 	switch {
 	case c.wish == asTask:
 		x.body = result.With("task", said)
@@ -128,7 +128,7 @@ func (p *Chokepoint) retold(ctx context.Context, c *clearance, x *Crossing, stat
 
 // releaseTaskResult judges what a task came to, like the answer to the call that it is.
 func (p *Chokepoint) releaseTaskResult(ctx context.Context, c *clearance, x *Crossing, r jsonrpc.Raw) (Released, error) {
-	x.body, x.entry.Outcome = r, string(Ran)
+	x.body, x.result, x.entry.Outcome = r, true, string(Ran)
 	if p.pass(ctx, x) != nil || !x.verdict.Permits() {
 		return Released{Msg: p.deny(c.from, x, Ran).Msg}, nil
 	}
@@ -151,12 +151,18 @@ func relatedTo(params jsonrpc.Raw) string {
 	return id
 }
 
-// publicly is an upstream's error text about a task, with the id that the client knows.
+// maxMentions bounds how often a text is let name its task: an upstream's id may be one sign, and the client's is long.
+const maxMentions = 16
+
+// publicly is an upstream's error text about a task, with the id that the client knows. What names it more often loses the rest of the names.
 func (c *clearance) publicly(text string) string {
 	if c.task == nil || c.task.public == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, c.task.id, c.task.public)
+	parts := strings.SplitN(text, c.task.id, maxMentions+1)
+	last := len(parts) - 1
+	parts[last] = strings.ReplaceAll(parts[last], c.task.id, "")
+	return strings.Join(parts, c.task.public)
 }
 
 // publiclySaid puts the id that the client knows into what a Task object says in words.

@@ -61,6 +61,7 @@ type Gateway struct {
 	log        *slog.Logger
 	version    string
 	readers    *readers
+	outcomes   outcomes
 
 	active atomic.Int64    // requests being handled
 	ctx    context.Context // ends with Stop, and with it what is done in the background

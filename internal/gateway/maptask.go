@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,8 @@ func (g *Gateway) cancelMapped(ctx context.Context, t *chokepoint.OwnTask) choke
 func (g *Gateway) outcome(ctx context.Context, t *chokepoint.OwnTask, w way, tell func(chokepoint.FromUpstream) bool) chokepoint.FromUpstream {
 	ctx, end := context.WithTimeoutCause(ctx, taskLimit, chokepoint.ErrDeadline)
 	defer end()
+	ctx, giveWay := context.WithCancelCause(ctx)
+	defer g.outcomes.enter(w.from.Who.Name(), giveWay)()
 	asking, stop := context.WithCancelCause(ctx)
 	var questions sync.WaitGroup
 	defer questions.Wait()
@@ -90,6 +93,40 @@ func (g *Gateway) outcome(ctx context.Context, t *chokepoint.OwnTask, w way, tel
 	}
 }
 
+// maxOutcomes bounds the requests of one principal that wait for what a task comes to: each has its upstream asked, and that recorded, again and again, and
+// goes on when its client is gone.
+const maxOutcomes = 64
+
+// outcomes are those requests. The zero outcomes are none; the method may be called concurrently.
+type outcomes struct {
+	mu  sync.Mutex
+	all map[string][]*context.CancelCauseFunc // by principal, the oldest first; guarded by mu
+}
+
+// enter adds a request until leave is called. Where there are too many the oldest of the principal's gives way: its client may have gone, and
+// can ask again.
+func (o *outcomes) enter(who string, giveWay context.CancelCauseFunc) (leave func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[string][]*context.CancelCauseFunc{}
+	}
+	if mine := o.all[who]; len(mine) >= maxOutcomes {
+		(*mine[0])(chokepoint.ErrTooManyWait)
+		o.all[who] = slices.Delete(mine, 0, 1)
+	}
+	o.all[who] = append(o.all[who], &giveWay)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all[who] = slices.DeleteFunc(o.all[who], func(f *context.CancelCauseFunc) bool { return f == &giveWay })
+		if len(o.all[who]) == 0 {
+			delete(o.all, who)
+		}
+		giveWay(nil)
+	}
+}
+
 // untilDue waits until a task is to be asked for again: after a while, or when its upstream was told something. The error says why it is not.
 func untilDue(ctx context.Context, t *chokepoint.OwnTask, told <-chan error) error {
 	due := time.NewTimer(t.Wait)
@@ -120,10 +157,32 @@ func (g *Gateway) askDuring(ctx context.Context, t *chokepoint.OwnTask, w way, q
 		}
 		got = reply{w.from, jsonrpc.Message{}}
 	}
-	ctx = context.WithoutCancel(ctx)
 	m, err := t.Update(ctx, got.from, q, got.msg)
 	if err != nil {
 		return err
 	}
+	ctx, stop := outlasting(ctx, lastAnswer)
+	defer stop()
 	return g.learnTask(ctx, t, m)
+}
+
+// lastAnswer is how long an answer has to reach its upstream when nobody waits for the task any more: less than lastWords, and what waits for it.
+const lastAnswer = 300 * time.Millisecond
+
+// outlasting returns a context that ends a while after ctx does, for the same cause.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, func()) {
+	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		late := time.NewTimer(d)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			end(context.Cause(ctx))
+		case <-out.Done():
+		}
+	})
+	return out, func() {
+		forget()
+		end(nil)
+	}
 }

@@ -186,16 +186,24 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 			return err
 		}
 	}
+	slow := map[chokepoint.Lane]bool{} // whose upstreams do not say how a task stands: the rest of theirs waits, so that what others tell does not
+	var later []notice
 	for i, n := range news {
-		m, err := g.told(ctx, n, to)
+		if n.watch.IsTask() && slow[n.watch.Lane()] {
+			later = append(later, n)
+			continue
+		}
+		m, late, err := g.told(ctx, n, to)
+		slow[n.watch.Lane()] = slow[n.watch.Lane()] || late
 		if err == nil && !m.Drop {
 			err = out.Send(m.Msg)
 		}
 		if err != nil {
-			r.out.back(nil, news[i:])
+			r.out.back(nil, append(later, news[i:]...))
 			return err
 		}
 	}
+	r.out.back(nil, later)
 	if len(news) > 0 { // changes of lists are paced where they are read
 		pause(ctx)
 	}
@@ -205,24 +213,26 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 // stateWait is how long an upstream may take to say how a task stands that has changed; longer, and the client is not told.
 const stateWait = 10 * time.Second
 
-// told makes what a client is told of a notice. For a task its upstream is asked how it stands now.
-func (g *Gateway) told(ctx context.Context, n notice, to chokepoint.Peer) (chokepoint.Released, error) {
+// told makes what a client is told of a notice. For a task its upstream is asked how it stands now; late reports that it did not say in time.
+func (g *Gateway) told(ctx context.Context, n notice, to chokepoint.Peer) (out chokepoint.Released, late bool, err error) {
 	if !n.watch.IsTask() {
-		return g.chokepoint.Tell(ctx, n.news, n.watch, to)
+		out, err = g.chokepoint.Tell(ctx, n.news, n.watch, to)
+		return out, false, err
 	}
-	out := chokepoint.Released{Drop: true}
+	out = chokepoint.Released{Drop: true}
 	m, err := g.chokepoint.AdmitTaskNews(ctx, n.news, n.watch, to)
 	if refusal := (*chokepoint.Refusal)(nil); errors.As(err, &refusal) {
-		return out, nil
+		return out, false, nil
 	} else if err != nil {
-		return out, err
+		return out, false, err
 	}
 	asking, stop := context.WithTimeoutCause(ctx, stateWait, chokepoint.ErrDeadline)
 	defer stop()
 	for f := range g.upstreams.Send(asking, m) {
 		if f.Last() {
+			late = f.Is(chokepoint.ErrDeadline)
 			out, err = g.chokepoint.TellTask(context.WithoutCancel(ctx), f, to)
 		}
 	}
-	return out, err
+	return out, late, err
 }
