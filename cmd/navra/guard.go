@@ -244,7 +244,7 @@ type proofFile struct {
 
 func proveCmd(s std, o *storeFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "prove SEQ", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json", Args: cobra.ExactArgs(1),
+		Use: "prove NUMBER", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[0], 10, 63)
 			if err != nil || n == 0 {
