@@ -198,6 +198,23 @@ func dsn(path string, o Options, immediate bool) string {
 func (db *DB) Close() error {
 	if db.group != nil {
 		db.group.Close()
+		db.letGo()
 	}
 	return errors.Join(db.write.Close(), db.read.Close())
+}
+
+// closeTime is how long Close waits for who holds the connection that writes.
+const closeTime = 100 * time.Millisecond
+
+// letGo closes the statements of groups. Where somebody holds their connection it stays half open until the process ends, which loses nothing.
+func (db *DB) letGo() {
+	ctx, end := context.WithTimeout(context.Background(), closeTime)
+	defer end()
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return
+	}
+	db.onGroup.close()
+	db.onGroup = nil
+	_ = conn.Close() // it goes back to the pool, which is closed next
 }
