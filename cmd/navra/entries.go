@@ -69,11 +69,16 @@ func newest(ctx context.Context, db database, upto blackbox.Seq, f view.Filter, 
 		}
 		var block []found
 		err := each(ctx, db, from, upto, f, func(r found) error {
-			block = append(block, r)
+			if block = append(block, r); len(block) == 2*window+2*n { // a window may have grown
+				block = append(block[:0], block[len(block)-n:]...)
+			}
 			return nil
 		})
 		if err != nil {
 			return err
+		}
+		if len(block) == 0 { // numbers may have a gap that nobody could go through
+			size *= 2
 		}
 		if over := have + len(block) - n; over > 0 {
 			block = block[over:]

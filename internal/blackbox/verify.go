@@ -75,10 +75,10 @@ func factOf(row Row, e *Entry) (f fact) {
 // problem holds a fact against the place in which its row was found.
 func (f fact) problem(seq, want Seq, prev [32]byte) string {
 	switch {
-	case seq > want:
+	case int64(seq) > int64(want):
 		return fmt.Sprintf("entry %d is missing: entry %d follows", want, seq)
-	case seq < want:
-		return fmt.Sprintf("entry %d stands where entry %d should", seq, want)
+	case seq != want: // a store's number may be negative
+		return fmt.Sprintf("entry %d stands where entry %d should", int64(seq), want)
 	case f.edited:
 		return "the entry was edited: it does not have its hash"
 	case f.unread != nil:

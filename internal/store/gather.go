@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"navra/internal/blackbox"
@@ -89,6 +91,9 @@ func (g *Gatherer) add(c *Commit, scopeOf func(scope.ID) (Used, error)) (r Resul
 		}
 	}()
 	var at *used
+	if g.group.Head.Seq >= math.MaxInt64 { // or negative, in the database
+		return Result{Err: errNumber}
+	}
 	said, err := g.group.said(c)
 	if err != nil {
 		return Result{Err: err}
@@ -121,6 +126,8 @@ func (g *Gatherer) add(c *Commit, scopeOf func(scope.ID) (Used, error)) (r Resul
 	}
 	return Result{Receipt: g.group.Head}
 }
+
+var errNumber = errors.New("the newest entry has a number that none can follow: somebody put it there")
 
 // write puts an entry at the end of the chain.
 func (g *Gatherer) write(e *blackbox.Entry) {

@@ -86,7 +86,8 @@ type Stray struct {
 // A Log is read by those who verify, prove and show what was committed, while others commit. Its methods may be called concurrently.
 type Log interface {
 	// Rows yields the entries from a number on, in order, with what their payloads hold. It holds no lock and no transaction for
-	// long: entries that are committed meanwhile are yielded too. An error ends the sequence.
+	// long: entries that are committed meanwhile are yielded too. An error ends the sequence. From 0 on are also rows with a number below the
+	// first, negative ones as int64 has them, which nobody but an intruder has written: for who verifies.
 	Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error]
 	// Leaves yields the hashes of the entries from a number on, in order, as Rows does.
 	Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error]

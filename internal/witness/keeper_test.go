@@ -49,6 +49,24 @@ func TestRetainDropsWhatIsOld(t *testing.T) {
 	}
 }
 
+// TestRetainGoesOnBehindDamage: an entry that somebody has damaged has no age, and is as old as what follows it; the payloads of others go.
+func TestRetainGoesOnBehindDamage(t *testing.T) {
+	l := newLog(t, vaults["SQLite"](t), seal.New())
+	for _, n := range []int{7, 40} {
+		l.exec(t, "UPDATE @entries SET body = $2 WHERE seq = $1", n, []byte("{}"))
+	}
+	db := l.open(t)
+	defer db.Close()
+	if n, err := Retain(t.Context(), db, time.Now().Add(time.Hour)); err != nil || n == 0 {
+		t.Fatalf("Retain = %d, %v", n, err)
+	}
+	for row, err := range db.Rows(t.Context(), 1) {
+		if kept := len(row.Payloads) > 0; err != nil || kept && row.Seq != 40 {
+			t.Errorf("entry %d has %d payloads, %v", row.Seq, len(row.Payloads), err)
+		}
+	}
+}
+
 // TestKeeperGoesOn keeps a log over two lives: the second goes on from the first's checkpoint, also where somebody has put a wrong frontier
 // there; the newest checkpoint is in the operator's file.
 func TestKeeperGoesOn(t *testing.T) {

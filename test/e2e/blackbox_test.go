@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -303,6 +305,46 @@ func TestBlackboxRefusals(t *testing.T) {
 	} {
 		if out, code := s.run(append([]string{"blackbox"}, tt.args...)...); code != tt.code || !strings.Contains(out, tt.want) {
 			t.Errorf("%v: exit %d, want %d with %q:\n%s", tt.args, code, tt.code, tt.want, out)
+		}
+	}
+}
+
+// TestStrangeNumbersHideNothing: rows that somebody has put below the first entry, or far beyond the last, keep nobody from reading the others, and
+// verify tells of them.
+func TestStrangeNumbersHideNothing(t *testing.T) {
+	t.Parallel()
+	s, c := recordSome(t)
+	c.close()
+	want := s.pick("export")
+	denied := s.pick("list", "--json", "--verdict", "deny")
+	ref := objects[struct{ Ref string }](t, want)[2].Ref
+	db, err := sql.Open("sqlite", "file:"+s.db()+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, n := range []int64{-5, 0, math.MaxInt64} {
+		if _, err := db.Exec("INSERT INTO entries SELECT ?, body, hash, payloads FROM entries WHERE seq = 2", n); err != nil {
+			t.Fatal(err)
+		}
+		second := strings.SplitAfter(want, "\n")[1]
+		whole := map[bool]string{true: want + second, false: want}[n > 0]
+		for _, args := range [][]string{{"export"}, {"list", "--json", "-n", "0"}, {"tail", "--json", "-n", "1000000"}} {
+			if got := s.pick(args...); got != whole {
+				t.Errorf("with entry %d %v prints %d lines, want %d", n, args, strings.Count(got, "\n"), strings.Count(whole, "\n"))
+			}
+		}
+		if got := s.pick("list", "--json", "--verdict", "deny"); got != denied {
+			t.Errorf("with entry %d other denials are listed:\n%s", n, got)
+		}
+		if got := s.pick("show", ref); !strings.Contains(got, ref) {
+			t.Errorf("with entry %d show %s prints %s", n, ref, got)
+		}
+		if out, code := s.run("blackbox", "verify"); code != 1 || !strings.Contains(out, "NOT whole") {
+			t.Errorf("verify with entry %d: exit %d\n%s", n, code, out)
+		}
+		if _, err := db.Exec("DELETE FROM entries WHERE seq = ?", n); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (db *DB) write(ctx context.Context, commits []store.Commit) ([]store.Result
 	})
 	if len(group.Entries) == 0 {
 		_, err := conn.Exec(ctx, "ROLLBACK")
-		return group.Results, err
+		return db.tail.Wrote(group), err
 	}
 	if err = db.finish(ctx, conn, group); err != nil {
 		return nil, err

@@ -19,11 +19,19 @@ const (
 	leavesPage = 8192
 )
 
-// pages yields what read returns, page after page, until one is empty.
-func pages[T any](ctx context.Context, from blackbox.Seq, read func(context.Context, blackbox.Seq) ([]T, blackbox.Seq, error)) iter.Seq2[T, error] {
+// pages yields what read returns from a number on, page after page, until one is empty. Numbers are those of the table, which has room for
+// some below the first.
+func pages[T any](ctx context.Context, from blackbox.Seq, read func(context.Context, int64) (page []T, last int64, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		at := int64(from)
+		switch {
+		case from == 0:
+			at = math.MinInt64
+		case from > math.MaxInt64:
+			return
+		}
 		for {
-			page, last, err := read(ctx, from)
+			page, last, err := read(ctx, at)
 			if err != nil {
 				yield(*new(T), fmt.Errorf("entries: %w", err))
 				return
@@ -33,10 +41,10 @@ func pages[T any](ctx context.Context, from blackbox.Seq, read func(context.Cont
 					return
 				}
 			}
-			if len(page) == 0 {
+			if len(page) == 0 || last == math.MaxInt64 {
 				return
 			}
-			from = last + 1
+			at = last + 1
 		}
 	}
 }
@@ -53,22 +61,22 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 
 // rows reads entries and payloads with one statement, so that they belong together. Where somebody dropped the primary keys, the rows of a number
 // that is there twice are told apart, and a page ends with all rows of its last number.
-func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, last blackbox.Seq, err error) {
+func (db *DB) rows(ctx context.Context, from int64) (out []blackbox.Row, last int64, err error) {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
 	rows, _ := db.pool.Query(ctx, db.in(`SELECT e.n, e.seq, e.body, e.hash, p.seq IS NOT NULL, p.name, p.stored, p.stored_salt, p.whole_salt
 		FROM (
 			SELECT row_number() OVER (ORDER BY seq) AS n, seq, body, hash FROM @entries
 			WHERE seq >= $1 AND seq <= (SELECT max(seq) FROM (SELECT seq FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2) AS page)
-		) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, e.n, p.name`), lowest(from), rowsPage)
+		) AS e LEFT JOIN @payloads AS p USING (seq) ORDER BY e.seq, e.n, p.name`), from, rowsPage)
 	var n, seq int64
 	var kept bool
 	var body, hash []byte
 	var name *string
 	var p blackbox.Payload
 	_, err = pgx.ForEachRow(rows, []any{&n, &seq, &body, &hash, &kept, &name, &p.Stored, &p.StoredSalt, &p.WholeSalt}, func() error {
-		if last = blackbox.Seq(seq); int64(len(out)) < n {
-			r := blackbox.Row{Seq: last, Encoded: body}
+		if last = seq; int64(len(out)) < n {
+			r := blackbox.Row{Seq: blackbox.Seq(seq), Encoded: body}
 			if len(hash) == len(r.Hash) { // one of another length fits nothing
 				copy(r.Hash[:], hash)
 			}
@@ -87,18 +95,10 @@ func (db *DB) rows(ctx context.Context, from blackbox.Seq) (out []blackbox.Row, 
 	return out, last, db.clean(err)
 }
 
-// lowest is the number to read from: for the first entry also those below it, which nobody but an intruder has written.
-func lowest(from blackbox.Seq) int64 {
-	if from <= 1 {
-		return math.MinInt64
-	}
-	return int64(from)
-}
-
-func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, last blackbox.Seq, err error) {
+func (db *DB) leaves(ctx context.Context, from int64) (out [][32]byte, last int64, err error) {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
-	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), lowest(from), leavesPage)
+	rows, _ := db.pool.Query(ctx, db.in("SELECT seq, hash FROM @entries WHERE seq >= $1 ORDER BY seq LIMIT $2"), from, leavesPage)
 	var seq int64
 	var hash []byte
 	_, err = pgx.ForEachRow(rows, []any{&seq, &hash}, func() error {
@@ -106,7 +106,7 @@ func (db *DB) leaves(ctx context.Context, from blackbox.Seq) (out [][32]byte, la
 		if len(hash) != len(h) || copy(h[:], hash) != len(h) {
 			return fmt.Errorf("entry %d has no whole hash", seq)
 		}
-		last, out = blackbox.Seq(seq), append(out, h)
+		last, out = seq, append(out, h)
 		return nil
 	})
 	return out, last, db.clean(err)
@@ -146,7 +146,7 @@ func (db *DB) Last(ctx context.Context) (blackbox.Seq, error) {
 
 // Verify checks the whole chain.
 func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
-	return blackbox.Verify(db.Rows(ctx, 1))
+	return blackbox.Verify(db.Rows(ctx, 0))
 }
 
 // Checkpoints implements store.Log.

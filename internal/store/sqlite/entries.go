@@ -28,13 +28,13 @@ const (
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return pages(from, func(from, to blackbox.Seq) ([]blackbox.Row, error) { return db.rows(ctx, from, to) }, func(r blackbox.Row) blackbox.Seq { return r.Seq })
+	return pages(from, func(r span) ([]blackbox.Row, error) { return db.rows(ctx, r) })
 }
 
 // Leaves implements store.Log.
 func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
 	return func(yield func([32]byte, error) bool) {
-		for r, err := range pages(from, func(from, to blackbox.Seq) ([]blackbox.Row, error) { return db.leaves(ctx, from, to) }, func(r blackbox.Row) blackbox.Seq { return r.Seq }) {
+		for r, err := range pages(from, func(r span) ([]blackbox.Row, error) { return db.leaves(ctx, r) }) {
 			if !yield(r.Hash, err) {
 				return
 			}
@@ -45,40 +45,53 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 // ahead is how many pages are read while one is worked on.
 const ahead = 3
 
+// A span is the numbers of a page, both included, and how many rows it holds at most. They are those of the table, which has room for numbers
+// below the first.
+type span struct {
+	from, to int64
+	most     int
+}
+
 // A pageResult is what reading a page came to.
-type pageResult[T any] struct {
-	list []T
-	to   blackbox.Seq
+type pageResult struct {
+	list []blackbox.Row
+	to   int64
 	err  error
 }
 
 // pages yields what read gives, page after page. Where entries follow one another without a gap, as they do unless somebody has taken some away,
-// several pages are read at once. read reads from a number on, up to another, 0 for what the first page holds.
-func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error), seq func(T) blackbox.Seq) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		give := func(r pageResult[T]) bool {
-			for _, t := range r.list {
-				if !yield(t, nil) {
+// several pages are read at once.
+func pages(from blackbox.Seq, read func(span) ([]blackbox.Row, error)) iter.Seq2[blackbox.Row, error] {
+	return func(yield func(blackbox.Row, error) bool) {
+		at := int64(from) // is yielded next
+		switch {
+		case from == 0:
+			at = math.MinInt64
+		case from > math.MaxInt64:
+			return
+		}
+		give := func(r pageResult) bool {
+			for _, row := range r.list {
+				if !yield(row, nil) || row.Seq == math.MaxInt64 {
 					return false
 				}
-				from = seq(t) + 1
+				at = int64(row.Seq) + 1
 			}
 			if r.err != nil {
-				var none T
-				yield(none, fmt.Errorf("entries: %w", r.err))
+				yield(blackbox.Row{}, fmt.Errorf("entries: %w", r.err))
 			}
 			return r.err == nil
 		}
 		for {
-			list, err := read(from, 0)
-			if !give(pageResult[T]{list: list, err: err}) || len(list) < first || from > math.MaxInt64 {
+			list, err := read(span{at, math.MaxInt64, first})
+			if !give(pageResult{list: list, err: err}) || len(list) < first {
 				return
 			}
-			reading := []chan pageResult[T]{}
-			size := blackbox.Seq(first)
-			for next, whole := from, true; whole; {
+			reading := []chan pageResult{}
+			size := int64(first)
+			for next, whole := at, true; whole; {
 				for ; len(reading) < ahead && next <= math.MaxInt64-page; size = min(2*size, page) {
-					reading = append(reading, readAhead(next, next+size, read))
+					reading = append(reading, readAhead(span{next, next + size - 1, page}, read))
 					next += size
 				}
 				if len(reading) == 0 {
@@ -89,18 +102,18 @@ func pages[T any](from blackbox.Seq, read func(from, to blackbox.Seq) ([]T, erro
 				if !give(r) {
 					return
 				}
-				whole = from == r.to
+				whole = at == r.to+1
 			}
 		}
 	}
 }
 
 // readAhead reads a page on another goroutine, which ends also where nobody waits for it.
-func readAhead[T any](from, to blackbox.Seq, read func(from, to blackbox.Seq) ([]T, error)) chan pageResult[T] {
-	out := make(chan pageResult[T], 1)
+func readAhead(s span, read func(span) ([]blackbox.Row, error)) chan pageResult {
+	out := make(chan pageResult, 1)
 	go func() {
-		r := pageResult[T]{to: to}
-		r.list, r.err = read(from, to)
+		r := pageResult{to: s.to}
+		r.list, r.err = read(s)
 		out <- r
 	}()
 	return out
@@ -108,23 +121,20 @@ func readAhead[T any](from, to blackbox.Seq, read func(from, to blackbox.Seq) ([
 
 // readPage hands the columns of a page's rows to each, beneath database/sql, which would copy all bytes once more. It ends with all rows of its last
 // number: there are several where somebody made the table anew without its key.
-func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.Seq, to []driver.Value, each func(blackbox.Seq)) (err error) {
+func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.Value, each func(blackbox.Seq)) (err error) {
 	conn, err := db.read.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	return conn.Raw(func(c any) (err error) {
-		args := []driver.NamedValue{{Ordinal: 1, Value: lowest(from)}, {Ordinal: 2, Value: highest(upTo)}}
+		args := []driver.NamedValue{{Ordinal: 1, Value: s.from}, {Ordinal: 2, Value: s.to}}
 		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq", args)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
-		last, most := int64(0), page
-		if upTo == 0 {
-			most = first
-		}
+		last := int64(0)
 		for n := 0; ; n++ {
 			if err := rows.Next(to); errors.Is(err, io.EOF) {
 				return nil
@@ -135,7 +145,7 @@ func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.
 			if !ok {
 				return fmt.Errorf("the number of an entry is not one: %v", to[0])
 			}
-			if n >= most && seq != last {
+			if n >= s.most && seq != last {
 				return nil
 			}
 			last = seq
@@ -144,10 +154,10 @@ func (db *DB) readPage(ctx context.Context, columns string, from, upTo blackbox.
 	})
 }
 
-func (db *DB) rows(ctx context.Context, from, upTo blackbox.Seq) ([]blackbox.Row, error) {
+func (db *DB) rows(ctx context.Context, s span) ([]blackbox.Row, error) {
 	out := make([]blackbox.Row, 0, page)
 	var to [4]driver.Value
-	err := db.readPage(ctx, "seq, body, hash, payloads", from, upTo, to[:], func(seq blackbox.Seq) {
+	err := db.readPage(ctx, "seq, body, hash, payloads", s, to[:], func(seq blackbox.Seq) {
 		r := blackbox.Row{Seq: seq, Encoded: raw(to[1]), Hash: whole(raw(to[2]))}
 		var err error
 		if r.Payloads, err = decodePayloads(raw(to[3])); err != nil {
@@ -158,10 +168,10 @@ func (db *DB) rows(ctx context.Context, from, upTo blackbox.Seq) ([]blackbox.Row
 	return out, err
 }
 
-func (db *DB) leaves(ctx context.Context, from, upTo blackbox.Seq) ([]blackbox.Row, error) {
+func (db *DB) leaves(ctx context.Context, s span) ([]blackbox.Row, error) {
 	out := make([]blackbox.Row, 0, page)
 	var to [2]driver.Value
-	err := db.readPage(ctx, "seq, hash", from, upTo, to[:], func(seq blackbox.Seq) {
+	err := db.readPage(ctx, "seq, hash", s, to[:], func(seq blackbox.Seq) {
 		out = append(out, blackbox.Row{Seq: seq, Hash: whole(raw(to[1]))})
 	})
 	return out, err
@@ -176,22 +186,6 @@ func raw(v driver.Value) []byte {
 		return []byte(v)
 	}
 	return nil
-}
-
-// lowest is the number to read from: for the first entry also those below it, which nobody but an intruder has written.
-func lowest(from blackbox.Seq) int64 {
-	if from <= 1 {
-		return math.MinInt64
-	}
-	return int64(from)
-}
-
-// highest is the number before one; the highest there may be for 0.
-func highest(upTo blackbox.Seq) int64 {
-	if upTo == 0 {
-		return math.MaxInt64
-	}
-	return int64(upTo) - 1
 }
 
 // whole is a hash as it is stored; zero, which fits nothing, for one of another length.
@@ -220,7 +214,7 @@ func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
 
 // Verify checks the whole chain.
 func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
-	return blackbox.Verify(db.Rows(ctx, 1))
+	return blackbox.Verify(db.Rows(ctx, 0))
 }
 
 // Last returns the number of the newest entry; 0 for none.

@@ -2,6 +2,8 @@ package sqlite_test
 
 import (
 	"bytes"
+	"database/sql"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -62,5 +64,51 @@ func dropAll(t *testing.T, db *sqlite.DB) {
 		if n < 1000 {
 			return
 		}
+	}
+}
+
+// TestWriteAheadLogShrinks: who reads for long lets the write-ahead log grow, which counts as room that is used; when they are gone it becomes small
+// again while navra runs, or a database with a limit would be full for ever.
+func TestWriteAheadLogShrinks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "navra.db")
+	db := open(t, path)
+	fill := func(n int) {
+		for range n {
+			e := blackbox.Entry{Kind: blackbox.Request, Payloads: []blackbox.Payload{blackbox.NewPayload("result", nil, make([]byte, 4096))}}
+			if _, err := db.Commit(t.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	fill(1)
+	reader, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	tx, err := reader.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("SELECT count(*) FROM entries"); err != nil {
+		t.Fatal(err)
+	}
+	const most = 9 << 20
+	for size() <= 2*most {
+		fill(100)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	fill(1000)
+	if n := size(); n > most {
+		t.Errorf("the write-ahead log still takes up %d bytes, want at most %d", n, most)
 	}
 }

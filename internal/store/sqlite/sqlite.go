@@ -35,6 +35,10 @@ const busyTimeout = 10 * time.Second
 // pageSize is that of a new file, in bytes: so large that an entry with a payload, of which 4 KiB are kept, needs no page of its own besides.
 const pageSize = 8192
 
+// walSize is what the write-ahead log keeps of its size, in bytes, once its pages are in the main file: what SQLite lets it grow to, of pages of that
+// size, where nobody reads for long. Without a limit it would stay as large as it has ever been, and count as room that is used.
+const walSize = 1000 * pageSize
+
 // readers is how many connections read at once.
 const readers = 4
 
@@ -174,7 +178,7 @@ func dsn(path string, o Options, immediate bool) string {
 		synchronous = "synchronous(FULL)"
 	}
 	for _, p := range []string{
-		fmt.Sprintf("page_size(%d)", pageSize), fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
+		fmt.Sprintf("page_size(%d)", pageSize), fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), synchronous, fmt.Sprintf("journal_size_limit(%d)", walSize), "foreign_keys(ON)", "trusted_schema(OFF)", "temp_store(MEMORY)",
 	} {
 		q.Add("_pragma", p)
 	}
@@ -194,6 +198,23 @@ func dsn(path string, o Options, immediate bool) string {
 func (db *DB) Close() error {
 	if db.group != nil {
 		db.group.Close()
+		db.letGo()
 	}
 	return errors.Join(db.write.Close(), db.read.Close())
+}
+
+// closeTime is how long Close waits for who holds the connection that writes.
+const closeTime = 100 * time.Millisecond
+
+// letGo closes the statements of groups. Where somebody holds their connection it stays half open until the process ends, which loses nothing.
+func (db *DB) letGo() {
+	ctx, end := context.WithTimeout(context.Background(), closeTime)
+	defer end()
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return
+	}
+	db.onGroup.close()
+	db.onGroup = nil
+	_ = conn.Close() // it goes back to the pool, which is closed next
 }
