@@ -5,11 +5,8 @@ import argparse, base64, datetime, hashlib, json, pathlib, re, sqlite3, sys
 
 class Bad(ValueError): pass  # what is wrong
 def need(ok, why, *values):
-    if not ok:
-        raise Bad(why % values)
-
-def sha256(*parts):
-    return hashlib.sha256(b"".join(parts)).digest()
+    if not ok: raise Bad(why % values)
+def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
 
 # The forms of values: a pattern for a text, a range for a number, a list of form and limit, members in their order.
 TEXT, HASH, TIME = ".*", "[0-9a-f]{64}", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
@@ -23,8 +20,7 @@ ENTRY = {
     **texts("verdict stage reason outcome"), "findings": COUNTS, "notes": COUNTS,
     **texts("label_before label_after policy approval"), "durations_us": COUNTS, "payloads": PAYLOADS, "prev": HASH}
 
-def encode(v, form):
-    """Returns a value of json.loads as it must be written."""
+def encode(v, form):  # a value of json.loads as it must be written
     if type(form) is dict:
         need(type(v) is dict and list(v) == list(form), "members are missing, unknown or out of order")
         return "{%s}" % ",".join('"%s":%s' % (name, encode(v[name], form[name])) for name in form)
@@ -43,12 +39,10 @@ def decode(body):
         need(encode(entry, ENTRY).encode() == body, "it would be written otherwise")
         year, *rest = map(int, re.split("[-T:.]", entry["time"])[:6])
         datetime.datetime(2000 + year % 400, *rest)  # the calendar repeats itself, and datetime knows no year 0
-    except (ValueError, RecursionError) as e:
-        raise Bad("its body is not in the one encoding: %s" % e)
+    except (ValueError, RecursionError) as e: raise Bad("its body is not in the one encoding: %s" % e)
     return entry
 
-def unpack(packed):
-    """Returns (name, stored, salt of stored, salt of whole) for each payload that is still there."""
+def unpack(packed):  # name, stored, salt of stored, salt of whole for each payload that is still there
     parts, at = [], 0
     while at < len(packed):
         length, shift, byte = 0, 0, 128
@@ -74,8 +68,7 @@ def check_entry(want, prev, seq, body, hash, packed):
         need(same, "its payload %r is not what was committed to, or there twice", name)
         entry["payloads"] = [p for p in entry["payloads"] if p["name"].encode() != name]
 
-def root_of(frontier):
-    """The RFC 6962 root over perfect subtrees, which stand from left to right."""
+def root_of(frontier):  # the RFC 6962 root over perfect subtrees, which stand from left to right
     root = frontier[-1] if frontier else sha256()
     for left in reversed(frontier[:-1]):
         root = sha256(b"\1", left, root)
@@ -89,42 +82,35 @@ def check_note(size, note, root, key):
     need(re.fullmatch(r"(— \S+ \S+\n)+", signatures), "its note is not signed")
     need(not key or any(k(name, sig, body + "\n") for name, sig in re.findall(r"— (\S+) (\S+)\n", signatures) for k in key), "the key did not sign its note")
 
-def verifier_key(s):
-    """Returns what says whether a signature line is by the verifier key NAME+HASH+BASE64."""
+def verifier_key(s):  # what says whether a signature line is by the verifier key NAME+HASH+BASE64
     name, hash, public = s.split("+", 2)
     public = base64.b64decode(public, validate=True)
     need(len(public) == 33 and public[0] == 1 and sha256(name.encode(), b"\n", public)[:4].hex() == hash, "no Ed25519 key")
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        raise argparse.ArgumentTypeError("signatures cannot be checked without the module cryptography")
+    except ImportError: raise argparse.ArgumentTypeError("signatures cannot be checked without the module cryptography")
     def signed(by, signature, body):
         try:
             signature = base64.b64decode(signature, validate=True)
             Ed25519PublicKey.from_public_bytes(public[1:]).verify(signature[4:], body.encode())
-        except (ValueError, InvalidSignature):
-            return False
-        return by == name and signature[:4].hex() == hash
+            return by == name and signature[:4].hex() == hash
+        except (ValueError, InvalidSignature): return False
     signed.name, signed.key = name, s
     return signed
-
 CHANGE = re.compile(r"checkpoint key changed from (\S+) to (\S+), signed (\S+) (\S+)")
-def keys_from(db, key):
-    """Returns the keys that entries which both keys have signed lead to from one, forward and back."""
+def keys_from(db, key):  # the keys that entries which both keys have signed lead to from one, forward and back
     changes, known = [], {key.key: key}
     for body, in db.execute("SELECT body FROM entries WHERE instr(body, CAST('checkpoint key changed from ' AS BLOB))"):
         try:
             entry = decode(body)
             m = CHANGE.fullmatch(entry["reason"] if entry["kind"] == "event" else "")
             pair = [verifier_key(k) for k in m.group(1, 2)] if m else []
-        except ValueError:
-            continue  # verify() says what is wrong with it
+        except ValueError: continue  # verify() says what is wrong with it
         if pair and all(k(k.name, sig, "navra checkpoint key change\n%s\n%s\n" % m.group(1, 2)) for k, sig in zip(pair, m.group(3, 4))):
             changes.append({k.key: k for k in pair})
     for pair in changes * len(changes):
-        if known.keys() & pair.keys():
-            known.update(pair)
+        if known.keys() & pair.keys(): known.update(pair)
     return list(known.values())
 
 def verify(db, key):
@@ -143,8 +129,7 @@ def verify(db, key):
                 check_note(n, notes.pop(n), root_of(frontier), key)
         at = "checkpoint of size %d" % min(notes, default=0)
         need(not notes, "it does not fit %d entries: the log was cut", n)
-    except ValueError as e:
-        raise Bad("%s: %s" % (at, e))
+    except ValueError as e: raise Bad("%s: %s" % (at, e))
     return n, checkpoints, root_of(frontier)
 
 def main():
@@ -155,15 +140,11 @@ def main():
     try:
         db = sqlite3.connect(pathlib.Path(args.database).absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None)
         db.execute("BEGIN")  # one state of the database for all that is read
-        if db.execute("PRAGMA user_version").fetchone() != (2,):
-            raise sqlite3.Error("it is not a navra database of schema 2")
+        if db.execute("PRAGMA user_version").fetchone() != (2,): raise sqlite3.Error("it is not a navra database of schema 2")
         n, checkpoints, root = verify(db, args.key and keys_from(db, args.key))
-    except Bad as e:
-        return print(e) or 1
-    except sqlite3.Error as e:
-        return print("%s: %s" % (args.database, e), file=sys.stderr) or 2
+    except Bad as e: return print(e) or 1
+    except sqlite3.Error as e: return print("%s: %s" % (args.database, e), file=sys.stderr) or 2
     print("whole: %d entries, root %s" % (n, root))
     return print("checkpoints: %d, signatures %s" % (checkpoints, "checked" if args.key else "not checked"), file=sys.stderr) or 0
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__": sys.exit(main())
