@@ -28,15 +28,21 @@ func NewRef() string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
 }
 
-// NewPayload commits to whole, and to stored, of which it keeps the beginning.
+// NewPayload commits to whole, and to stored, of which it keeps the beginning. Where that is the whole, one commitment is both.
 func NewPayload(name string, whole, stored []byte) Payload {
-	p := Payload{Name: name, Length: int64(len(whole)), Stored: cut(stored, MaxStored)}
-	salts := make([]byte, 2*saltBytes)
-	if _, err := rand.Read(salts); err != nil {
+	stored = cut(stored, MaxStored)
+	b := make([]byte, 2*saltBytes+len(stored)) // the one salt, then the other with what is stored
+	if _, err := rand.Read(b[:2*saltBytes]); err != nil {
 		panic(err)
 	}
-	p.StoredSalt, p.WholeSalt = salts[:saltBytes:saltBytes], salts[saltBytes:]
-	p.StoredProof, p.WholeProof = commit(p.StoredSalt, p.Stored), commit(p.WholeSalt, whole)
+	copy(b[2*saltBytes:], stored)
+	p := Payload{Name: name, Length: int64(len(whole)), Stored: b[2*saltBytes:], StoredSalt: b[saltBytes : 2*saltBytes : 2*saltBytes], WholeSalt: b[:saltBytes:saltBytes]}
+	p.StoredProof = sha256.Sum256(b[saltBytes:])
+	if bytes.Equal(stored, whole) {
+		p.WholeSalt, p.WholeProof = p.StoredSalt, p.StoredProof
+	} else {
+		p.WholeProof = commit(p.WholeSalt, whole)
+	}
 	return p
 }
 
@@ -59,14 +65,12 @@ func commit(salt, b []byte) [32]byte {
 	return d.sum
 }
 
-// cut returns at most limit bytes of b, ending at a character's end, valid UTF-8.
+// cut returns at most limit bytes of b, or of a copy, ending at a character's end, valid UTF-8.
 func cut(b []byte, limit int) []byte {
 	if len(b) > limit+utf8.UTFMax {
 		b = b[:limit+utf8.UTFMax] // what is cut in two here is cut off below
 	}
-	if utf8.Valid(b) {
-		b = bytes.Clone(b) // it is the caller's
-	} else {
+	if !utf8.Valid(b) {
 		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
 	}
 	if len(b) <= limit {

@@ -83,26 +83,30 @@ func NewLimit(bytes int64, changed func(why string, full bool, r Room)) *Limit {
 func (l *Limit) Measured(r Room) {
 	l.mu.Lock()
 	l.room, l.known, l.written = r, true, 0
+	tell := l.news()
 	l.mu.Unlock()
-	l.look()
+	tell()
 }
 
-// look tells where State says another thing than before.
-func (l *Limit) look() {
-	why, full := l.State()
-	l.mu.Lock()
-	before, room := l.said, l.room
-	l.said = why
-	l.mu.Unlock()
-	if why != before {
-		l.changed(why, full, room)
+// news is what tells where State says another thing than before; it is called without mu, which is held here.
+func (l *Limit) news() (tell func()) {
+	why, full := l.state()
+	if why == l.said {
+		return func() {}
 	}
+	l.said = why
+	room := l.room
+	return func() { l.changed(why, full, room) }
 }
 
 // State says whether room is low, or too low for new calls, and what of it; "" for enough.
 func (l *Limit) State() (why string, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.state()
+}
+
+func (l *Limit) state() (why string, full bool) {
 	if !l.known {
 		return "", false
 	}
@@ -139,7 +143,7 @@ func (l *Limit) admit(c Commit) error {
 // note takes what became of a commit.
 func (l *Limit) note(c Commit, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	tell := func() {}
 	switch {
 	case err == nil:
 		l.failed = nil
@@ -147,9 +151,12 @@ func (l *Limit) note(c Commit, err error) {
 		for _, p := range c.Entry.Payloads {
 			l.written += int64(len(p.Stored))
 		}
+		tell = l.news()
 	case !errors.Is(err, ErrStale) && !errors.Is(err, ErrNotFound) && !errors.Is(err, context.Canceled):
 		l.failed, l.at = err, time.Now()
 	}
+	l.mu.Unlock()
+	tell()
 }
 
 // Failed is why the newest commit was not written, if that is not long ago.
@@ -174,8 +181,6 @@ func (l Limited) Commit(ctx context.Context, c Commit) (Receipt, error) {
 		return Receipt{}, err
 	}
 	r, err := l.Store.Commit(ctx, c)
-	if l.Limit.note(c, err); err == nil {
-		l.Limit.look()
-	}
+	l.Limit.note(c, err)
 	return r, err
 }
