@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -179,6 +180,9 @@ func (c *Committer) gather() {
 	default:
 		c.vain = min(c.vain+1, maxVain)
 		c.skip = 1 << c.vain >> 2
+	}
+	if c.last >= many {
+		runtime.Gosched() // some have been answered and could run, but did not yet: on one processor none of them would have
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
