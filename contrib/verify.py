@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Verifies a navra blackbox in SQLite, by docs/blackbox.md alone: it shares nothing with navra. It writes nothing, and needs
 Python 3.8 or later with SQLite 3.37 or later. Exit status: 0 whole, 1 not whole, 2 it could not be verified."""
-import argparse, base64, datetime, hashlib, json, pathlib, re, sqlite3, sys
-
+import argparse, base64, datetime, functools, hashlib, json, pathlib, re, sqlite3, sys
 class Bad(ValueError): pass  # what is wrong
 def need(ok, why, *values):
     if not ok: raise Bad(why % values)
@@ -12,6 +11,7 @@ def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
 TEXT, HASH, TIME = ".*", "[0-9a-f]{64}", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 UNSIGNED, SIGNED = range(2**64), range(-2**63, 2**63)
 COUNTS = [{"name": TEXT, "n": SIGNED}, 64]
+CHANGE = r"checkpoint key changed from (\S+) to (\S+), signed (\S+) (\S+)"
 PAYLOADS = [{"name": TEXT, "length": SIGNED, "stored_sha256": HASH, "whole_sha256": HASH}, sys.maxsize]
 texts = lambda names: dict.fromkeys(names.split(), TEXT)
 ENTRY = {
@@ -41,20 +41,21 @@ def decode(body):
         datetime.datetime(2000 + year % 400, *rest)  # the calendar repeats itself, and datetime knows no year 0
     except (ValueError, RecursionError) as e: raise Bad("its body is not in the one encoding: %s" % e)
     return entry
-
-def unpack(packed):  # name, stored, salt of stored, salt of whole for each payload that is still there
-    parts, at = [], 0
-    while at < len(packed):
-        length, shift, byte = 0, 0, 128
-        while byte > 127:  # unsigned LEB128
-            need(at < len(packed) and shift < 64, "its payloads are damaged")
-            byte, at = packed[at], at + 1
-            length, shift = length | (byte & 127) << shift, shift + 7
-        need(length <= len(packed) - at, "its payloads are damaged")
-        parts.append(packed[at:at + length])
-        at += length
-    need(len(parts) % 4 == 0, "its payloads are damaged")
-    return zip(*[iter(parts)] * 4)
+def cut(packed):  # what stands behind each length, an unsigned LEB128
+    while packed:
+        length, size = 0, 0
+        while size == 0 or packed[size - 1] > 127:
+            need(size < min(len(packed), 10), "its payloads are damaged")
+            length, size = length | (packed[size] & 127) << 7 * size, size + 1
+        need(length <= len(packed) - size, "its payloads are damaged")
+        yield packed[size:size + length]
+        packed = packed[size + length:]
+def entries(seq, bodies, hashes, payloads):  # number, body, hash and packed payloads of each entry of a row, whose number is that of the last
+    n, packed = len(hashes) // 32 if 64 <= len(hashes) < 257 * 32 else 1, cut(payloads or b"")
+    for i, body in enumerate((bodies.split(b"\n", n - 1) + [b""] * n)[:n]):
+        part = payloads if n == 1 else next(packed, None)
+        need(n == 1 or not payloads or part is not None and (i < n - 1 or next(packed, None) is None), "its payloads are damaged")
+        yield seq - n + 1 + i, body, hashes[32 * i:32 * i + 32 if i < n - 1 else None], part
 
 def check_entry(want, prev, seq, body, hash, packed):
     need(seq == want, "it is missing: entry %d stands in its place", seq)
@@ -62,16 +63,16 @@ def check_entry(want, prev, seq, body, hash, packed):
     entry = decode(body)
     need(entry["seq"] == seq, "it was moved: it says that it is number %d", entry["seq"])
     need(entry["prev"] == prev.hex(), "it does not follow the one before it")
-    for name, stored, salt, whole_salt in unpack(packed or b""):
+    parts = list(cut(packed or b""))
+    need(len(parts) % 4 == 0, "its payloads are damaged")
+    for name, stored, salt, whole_salt in zip(*[iter(parts)] * 4):
         proofs = {p["stored_sha256"] for p in entry["payloads"] if p["name"].encode() == name}
         same = len(salt) == len(whole_salt) == 16 and proofs == {sha256(salt, stored).hex()}
         need(same, "its payload %r is not what was committed to, or there twice", name)
         entry["payloads"] = [p for p in entry["payloads"] if p["name"].encode() != name]
 
 def root_of(frontier):  # the RFC 6962 root over perfect subtrees, which stand from left to right
-    root = frontier[-1] if frontier else sha256()
-    for left in reversed(frontier[:-1]):
-        root = sha256(b"\1", left, root)
+    root = functools.reduce(lambda right, left: sha256(b"\1", left, right), reversed(frontier or [sha256()]))
     return base64.b64encode(root).decode()
 
 def check_note(size, note, root, key):
@@ -86,25 +87,23 @@ def verifier_key(s):  # what says whether a signature line is by the verifier ke
     name, hash, public = s.split("+", 2)
     public = base64.b64decode(public, validate=True)
     need(len(public) == 33 and public[0] == 1 and sha256(name.encode(), b"\n", public)[:4].hex() == hash, "no Ed25519 key")
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    try: from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError: raise argparse.ArgumentTypeError("signatures cannot be checked without the module cryptography")
     def signed(by, signature, body):
         try:
             signature = base64.b64decode(signature, validate=True)
             Ed25519PublicKey.from_public_bytes(public[1:]).verify(signature[4:], body.encode())
             return by == name and signature[:4].hex() == hash
-        except (ValueError, InvalidSignature): return False
+        except Exception: return False  # it is no base64, or not by this key
     signed.name, signed.key = name, s
     return signed
-CHANGE = re.compile(r"checkpoint key changed from (\S+) to (\S+), signed (\S+) (\S+)")
 def keys_from(db, key):  # the keys that entries which both keys have signed lead to from one, forward and back
     changes, known = [], {key.key: key}
-    for body, in db.execute("SELECT body FROM entries WHERE instr(body, CAST('checkpoint key changed from ' AS BLOB))"):
+    rows = db.execute("SELECT bodies FROM entries WHERE instr(bodies, CAST('checkpoint key changed from ' AS BLOB))")
+    for body in (body for bodies, in rows for body in bodies.split(b"\n")):
         try:
             entry = decode(body)
-            m = CHANGE.fullmatch(entry["reason"] if entry["kind"] == "event" else "")
+            m = re.fullmatch(CHANGE, entry["reason"]) if entry["kind"] == "event" else None
             pair = [verifier_key(k) for k in m.group(1, 2)] if m else []
         except ValueError: continue  # verify() says what is wrong with it
         if pair and all(k(k.name, sig, "navra checkpoint key change\n%s\n%s\n" % m.group(1, 2)) for k, sig in zip(pair, m.group(3, 4))):
@@ -115,18 +114,19 @@ def keys_from(db, key):  # the keys that entries which both keys have signed lea
 
 def verify(db, key):
     notes = dict(db.execute("SELECT size, note FROM checkpoints"))
-    n, prev, frontier, checkpoints, at = 0, bytes(32), [], len(notes), ""
+    n, prev, frontier, checkpoints, at = 0, bytes(32), [], len(notes), "entry 1"
     try:
-        for row in db.execute("SELECT seq, body, hash, payloads FROM entries ORDER BY seq"):
-            at = "entry %d" % (n + 1)
-            check_entry(n + 1, prev, *row)
-            n, prev, node = n + 1, row[2], row[2]
+        rows = db.execute("SELECT seq, bodies, hashes, payloads FROM entries ORDER BY seq")
+        for entry in (entry for row in rows for entry in entries(*row)):
+            check_entry(n + 1, prev, *entry)
+            n, prev, node = n + 1, entry[2], entry[2]
             for _ in range((n & -n).bit_length() - 1):  # two perfect subtrees of one size become one
                 node = sha256(b"\1", frontier.pop(), node)
             frontier.append(node)
             if n in notes:
                 at = "checkpoint of size %d" % n
                 check_note(n, notes.pop(n), root_of(frontier), key)
+            at = "entry %d" % (n + 1)
         at = "checkpoint of size %d" % min(notes, default=0)
         need(not notes, "it does not fit %d entries: the log was cut", n)
     except ValueError as e: raise Bad("%s: %s" % (at, e))
@@ -140,7 +140,7 @@ def main():
     try:
         db = sqlite3.connect(pathlib.Path(args.database).absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None)
         db.execute("BEGIN")  # one state of the database for all that is read
-        if db.execute("PRAGMA user_version").fetchone() != (2,): raise sqlite3.Error("it is not a navra database of schema 2")
+        if db.execute("PRAGMA user_version").fetchone() != (3,): raise sqlite3.Error("it is not a navra database of schema 3")
         n, checkpoints, root = verify(db, args.key and keys_from(db, args.key))
     except Bad as e: return print(e) or 1
     except sqlite3.Error as e: return print("%s: %s" % (args.database, e), file=sys.stderr) or 2

@@ -161,7 +161,7 @@ func (f file) bytes(column string, seq int) (b []byte) {
 func (f file) rewrite(seq int, body []byte) {
 	f.t.Helper()
 	h := blackbox.Hash(body)
-	f.exec("UPDATE entries SET body = ?, hash = ? WHERE seq = ?", body, h[:], seq)
+	f.exec("UPDATE entries SET bodies = ?, hashes = ? WHERE seq = ?", body, h[:], seq)
 }
 
 func TestVerdictsAreNavras(t *testing.T) {
@@ -172,9 +172,9 @@ func TestVerdictsAreNavras(t *testing.T) {
 	}{
 		{"nothing is cut", 0, func(f file) { f.exec("DELETE FROM entries WHERE seq > ?", entries) }},
 		{"body is edited", 5, func(f file) {
-			f.exec("UPDATE entries SET body = ? WHERE seq = 5", bytes.Replace(f.bytes("body", 5), []byte("tool 4"), []byte("tool 5"), 1))
+			f.exec("UPDATE entries SET bodies = ? WHERE seq = 5", bytes.Replace(f.bytes("bodies", 5), []byte("tool 4"), []byte("tool 5"), 1))
 		}},
-		{"hash is edited", 5, func(f file) { f.exec("UPDATE entries SET hash = ? WHERE seq = 5", make([]byte, 32)) }},
+		{"hash is edited", 5, func(f file) { f.exec("UPDATE entries SET hashes = ? WHERE seq = 5", make([]byte, 32)) }},
 		{"entry is removed", 5, func(f file) { f.exec("DELETE FROM entries WHERE seq = 5") }},
 		{"entries are swapped", 5, func(f file) {
 			f.exec("UPDATE entries SET seq = -5 WHERE seq = 5")
@@ -188,16 +188,16 @@ func TestVerdictsAreNavras(t *testing.T) {
 			for seq := entries; seq > 4; seq-- {
 				f.exec("UPDATE entries SET seq = seq + 1 WHERE seq = ?", seq)
 			}
-			e, err := blackbox.Decode(f.bytes("body", 6)) // what was 5
+			e, err := blackbox.Decode(f.bytes("bodies", 6)) // what was 5
 			if err != nil {
 				f.t.Fatal(err)
 			}
 			e.Target = "forged"
-			f.exec("INSERT INTO entries (seq, body, hash) VALUES (5, x'', x'')")
+			f.exec("INSERT INTO entries (seq, bodies, hashes) VALUES (5, x'', x'')")
 			f.rewrite(5, e.Encode())
 		}},
 		{"prev is edited and rehashed", 5, func(f file) {
-			e, err := blackbox.Decode(f.bytes("body", 5))
+			e, err := blackbox.Decode(f.bytes("bodies", 5))
 			if err != nil {
 				f.t.Fatal(err)
 			}
@@ -205,12 +205,12 @@ func TestVerdictsAreNavras(t *testing.T) {
 			f.rewrite(5, e.Encode())
 		}},
 		{"last entry has another number", entries, func(f file) {
-			f.rewrite(entries, bytes.Replace(f.bytes("body", entries), []byte(`{"seq":11,`), []byte(`{"seq":12,`), 1))
+			f.rewrite(entries, bytes.Replace(f.bytes("bodies", entries), []byte(`{"seq":11,`), []byte(`{"seq":12,`), 1))
 		}},
 		{"numbers begin at 2", 1, func(f file) {
 			f.exec("DELETE FROM entries WHERE seq > 1")
 			f.exec("UPDATE entries SET seq = 2")
-			f.rewrite(2, bytes.Replace(f.bytes("body", 2), []byte(`{"seq":1,`), []byte(`{"seq":2,`), 1))
+			f.rewrite(2, bytes.Replace(f.bytes("bodies", 2), []byte(`{"seq":1,`), []byte(`{"seq":2,`), 1))
 		}},
 		{"payload is added", 3, func(f file) {
 			f.exec("UPDATE entries SET payloads = ? WHERE seq = 3", f.bytes("payloads", 5))
@@ -239,7 +239,7 @@ func TestVerdictsAreNavras(t *testing.T) {
 func TestOneEncoding(t *testing.T) {
 	path := makeDatabase(t)
 	var last []byte
-	edit(t, path, func(f file) { last = f.bytes("body", entries) })
+	edit(t, path, func(f file) { last = f.bytes("bodies", entries) })
 	prev := string(last[len(last)-66 : len(last)-2])
 	text := func(raw string) []string { return []string{`"reason":""`, `"reason":"` + raw + `"`} }
 	for _, tt := range []struct {
@@ -324,8 +324,8 @@ func TestStrict(t *testing.T) {
 			moved := append([]byte("\x06dacted\x12"), salt...)
 			f.exec("UPDATE entries SET payloads = ? WHERE seq = 5", slices.Concat(b[:at], moved, []byte("re"), b[at+26:]))
 		}},
-		{"more behind the hash", "entry 5: ", func(f file) { f.exec("UPDATE entries SET hash = ? WHERE seq = 5", append(f.bytes("hash", 5), 0)) }},
-		{"row before the first", "entry 1: ", func(f file) { f.exec("INSERT INTO entries (seq, body, hash) VALUES (-7, x'', x'')") }},
+		{"more behind the hash", "entry 5: ", func(f file) { f.exec("UPDATE entries SET hashes = ? WHERE seq = 5", append(f.bytes("hashes", 5), 0)) }},
+		{"row before the first", "entry 1: ", func(f file) { f.exec("INSERT INTO entries (seq, bodies, hashes) VALUES (-7, x'', x'')") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := makeDatabase(t)
@@ -345,7 +345,7 @@ func TestCheckpoints(t *testing.T) {
 	var leaves [][32]byte
 	edit(t, path, func(f file) {
 		for seq := 1; seq <= entries; seq++ {
-			leaves = append(leaves, [32]byte(f.bytes("hash", seq)))
+			leaves = append(leaves, [32]byte(f.bytes("hashes", seq)))
 		}
 	})
 	seed := sha256.Sum256([]byte("a key of this test"))

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -57,20 +56,13 @@ func (l *log) grow(t *testing.T, db database, n int) {
 	commit(t, db, n)
 }
 
-// commit adds n entries, which share transactions: all are alike.
+// commit adds n entries, one after the other, so that each has a row of its own: all are alike.
 func commit(t *testing.T, db database, n int) {
 	t.Helper()
-	var wg sync.WaitGroup
 	for range n {
-		wg.Go(func() {
-			if _, err := db.Commit(t.Context(), store.Commit{Entry: sample(), Raise: ifc.Bottom()}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
+		if _, err := db.Commit(t.Context(), store.Commit{Entry: sample(), Raise: ifc.Bottom()}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type operation struct {
 
 func operations(key, other seal.Key) []operation {
 	var list []operation
-	for _, group := range [][]operation{edits(), places(), payloads(), checkpoints(), tails(), wholes(key, other)} {
+	for _, group := range [][]operation{edits(), places(), rows(), payloads(), checkpoints(), tails(), wholes(key, other)} {
 		list = append(list, group...)
 	}
 	return list

@@ -80,6 +80,9 @@ func (f *file) one(t *testing.T, statement string, args ...any) (b []byte) {
 }
 
 func (f *file) own(statement string) string {
+	if strings.Contains(statement, "@entries") {
+		statement = strings.NewReplacer("body", "bodies", "hash", "hashes").Replace(statement)
+	}
 	return strings.NewReplacer("@", "", "$", "?").Replace(statement)
 }
 
@@ -95,13 +98,17 @@ func (f *file) move(t *testing.T, from, to int) {
 
 func (f *file) put(t *testing.T, seq int, list []blackbox.Payload) {
 	t.Helper()
-	var b []byte
+	f.exec(t, "UPDATE entries SET payloads = $2 WHERE seq = $1", seq, pack(list))
+}
+
+// pack packs payloads as docs/blackbox.md says.
+func pack(list []blackbox.Payload) (b []byte) {
 	for _, p := range list {
 		for _, part := range [][]byte{[]byte(p.Name), p.Stored, p.StoredSalt, p.WholeSalt} {
 			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 		}
 	}
-	f.exec(t, "UPDATE entries SET payloads = $2 WHERE seq = $1", seq, b)
+	return b
 }
 
 func (f *file) loosen(t *testing.T) {

@@ -324,7 +324,7 @@ func TestStrangeNumbersHideNothing(t *testing.T) {
 	}
 	defer db.Close()
 	for _, n := range []int64{-5, 0, math.MaxInt64} {
-		if _, err := db.Exec("INSERT INTO entries SELECT ?, body, hash, payloads FROM entries WHERE seq = 2", n); err != nil {
+		if _, err := db.Exec("INSERT INTO entries SELECT ?, bodies, hashes, payloads FROM entries WHERE seq = 2", n); err != nil {
 			t.Fatal(err)
 		}
 		second := strings.SplitAfter(want, "\n")[1]

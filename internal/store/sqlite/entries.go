@@ -28,13 +28,13 @@ const (
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return pages(from, func(r span) ([]blackbox.Row, error) { return db.rows(ctx, r) })
+	return pages(from, func(r span) pageOf { return db.rows(ctx, r) })
 }
 
 // Leaves implements store.Log.
 func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
 	return func(yield func([32]byte, error) bool) {
-		for r, err := range pages(from, func(r span) ([]blackbox.Row, error) { return db.leaves(ctx, r) }) {
+		for r, err := range pages(from, func(r span) pageOf { return db.leaves(ctx, r) }) {
 			if !yield(r.Hash, err) {
 				return
 			}
@@ -45,53 +45,61 @@ func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte,
 // ahead is how many pages are read while one is worked on.
 const ahead = 3
 
-// A span is the numbers of a page, both included, and how many rows it holds at most. They are those of the table, which has room for numbers
+// A span is the numbers of a page's rows, both included, and how many entries suffice. They are those of the table, which has room for numbers
 // below the first.
 type span struct {
 	from, to int64
 	most     int
 }
 
-// A pageResult is what reading a page came to.
-type pageResult struct {
+// A pageOf is what reading a page came to.
+type pageOf struct {
 	list []blackbox.Row
-	to   int64
+	last int64 // number of the last row, if there is any
+	to   int64 // of the span
+	more bool  // it has more, which was not read
 	err  error
 }
 
 // pages yields what read gives, page after page. Where entries follow one another without a gap, as they do unless somebody has taken some away,
 // several pages are read at once.
-func pages(from blackbox.Seq, read func(span) ([]blackbox.Row, error)) iter.Seq2[blackbox.Row, error] {
+func pages(from blackbox.Seq, read func(span) pageOf) iter.Seq2[blackbox.Row, error] {
 	return func(yield func(blackbox.Row, error) bool) {
-		at := int64(from) // is yielded next
+		at := int64(from) // the row that is next has this number or a higher one
 		switch {
 		case from == 0:
 			at = math.MinInt64
 		case from > math.MaxInt64:
 			return
 		}
-		give := func(r pageResult) bool {
+		begin := at
+		give := func(r pageOf) bool {
 			for _, row := range r.list {
-				if !yield(row, nil) || row.Seq == math.MaxInt64 {
+				if int64(row.Seq) >= begin && !yield(row, nil) {
 					return false
 				}
-				at = int64(row.Seq) + 1
 			}
 			if r.err != nil {
 				yield(blackbox.Row{}, fmt.Errorf("entries: %w", r.err))
 			}
-			return r.err == nil
+			if r.err != nil || len(r.list) > 0 && r.last == math.MaxInt64 {
+				return false
+			}
+			if len(r.list) > 0 {
+				at = r.last + 1
+			}
+			return true
 		}
 		for {
-			list, err := read(span{at, math.MaxInt64, first})
-			if !give(pageResult{list: list, err: err}) || len(list) < first {
+			r := read(span{at, math.MaxInt64, first})
+			if !give(r) || len(r.list) < first {
 				return
 			}
-			reading := []chan pageResult{}
+			reading := []chan pageOf{}
 			size := int64(first)
 			for next, whole := at, true; whole; {
 				for ; len(reading) < ahead && next <= math.MaxInt64-page; size = min(2*size, page) {
-					reading = append(reading, readAhead(span{next, next + size - 1, page}, read))
+					reading = append(reading, readAhead(span{next, next + size - 1, page + maxRow}, read))
 					next += size
 				}
 				if len(reading) == 0 {
@@ -102,40 +110,36 @@ func pages(from blackbox.Seq, read func(span) ([]blackbox.Row, error)) iter.Seq2
 				if !give(r) {
 					return
 				}
-				whole = at == r.to+1
+				whole = !r.more && at > r.to-maxRow // the rest may be in the next row
 			}
 		}
 	}
 }
 
 // readAhead reads a page on another goroutine, which ends also where nobody waits for it.
-func readAhead(s span, read func(span) ([]blackbox.Row, error)) chan pageResult {
-	out := make(chan pageResult, 1)
-	go func() {
-		r := pageResult{to: s.to}
-		r.list, r.err = read(s)
-		out <- r
-	}()
+func readAhead(s span, read func(span) pageOf) chan pageOf {
+	out := make(chan pageOf, 1)
+	go func() { out <- read(s) }()
 	return out
 }
 
-// readPage hands the columns of a page's rows to each, beneath database/sql, which would copy all bytes once more. It ends with all rows of its last
-// number: there are several where somebody made the table anew without its key.
-func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.Value, each func(blackbox.Seq)) (err error) {
+// readPage hands the columns of a page's rows, of which the first is the number, to each, beneath database/sql, which would copy all bytes once more.
+// It ends with all rows of its last number: there are several where somebody made the table anew without its key.
+func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.Value, each func(p *pageOf, seq int64)) (p pageOf) {
+	p = pageOf{list: make([]blackbox.Row, 0, page+maxRow), to: s.to}
 	conn, err := db.read.Conn(ctx)
 	if err != nil {
-		return err
+		p.err = err
+		return p
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	return conn.Raw(func(c any) (err error) {
+	err = conn.Raw(func(c any) (err error) {
 		args := []driver.NamedValue{{Ordinal: 1, Value: s.from}, {Ordinal: 2, Value: s.to}}
 		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq", args)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
-		last := int64(0)
-		for n := 0; ; n++ {
+		for {
 			if err := rows.Next(to); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {
@@ -143,38 +147,32 @@ func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.
 			}
 			seq, ok := to[0].(int64)
 			if !ok {
-				return fmt.Errorf("the number of an entry is not one: %v", to[0])
+				return fmt.Errorf("the number of a row is not one: %v", to[0])
 			}
-			if n >= s.most && seq != last {
+			if len(p.list) >= s.most && seq != p.last {
+				p.more = true
 				return nil
 			}
-			last = seq
-			each(blackbox.Seq(seq))
+			p.last = seq
+			each(&p, seq)
 		}
 	})
+	p.err = errors.Join(err, conn.Close())
+	return p
 }
 
-func (db *DB) rows(ctx context.Context, s span) ([]blackbox.Row, error) {
-	out := make([]blackbox.Row, 0, page)
+func (db *DB) rows(ctx context.Context, s span) pageOf {
 	var to [4]driver.Value
-	err := db.readPage(ctx, "seq, body, hash, payloads", s, to[:], func(seq blackbox.Seq) {
-		r := blackbox.Row{Seq: seq, Encoded: raw(to[1]), Hash: whole(raw(to[2]))}
-		var err error
-		if r.Payloads, err = decodePayloads(raw(to[3])); err != nil {
-			r.Payloads = []blackbox.Payload{{Name: err.Error()}} // found by whoever verifies
-		}
-		out = append(out, r)
+	return db.readPage(ctx, "seq, bodies, hashes, payloads", s, to[:], func(p *pageOf, seq int64) {
+		p.list = stored{seq: seq, bodies: raw(to[1]), hashes: raw(to[2]), payloads: raw(to[3])}.entries(p.list)
 	})
-	return out, err
 }
 
-func (db *DB) leaves(ctx context.Context, s span) ([]blackbox.Row, error) {
-	out := make([]blackbox.Row, 0, page)
+func (db *DB) leaves(ctx context.Context, s span) pageOf {
 	var to [2]driver.Value
-	err := db.readPage(ctx, "seq, hash", s, to[:], func(seq blackbox.Seq) {
-		out = append(out, blackbox.Row{Seq: seq, Hash: whole(raw(to[1]))})
+	return db.readPage(ctx, "seq, hashes", s, to[:], func(p *pageOf, seq int64) {
+		p.list = stored{seq: seq, hashes: raw(to[1])}.entries(p.list)
 	})
-	return out, err
 }
 
 // raw is a column's bytes; none for what no bytes are kept in.
@@ -202,13 +200,13 @@ func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
 	if err != nil {
 		return r, db.heard(err)
 	}
-	var hash []byte
-	if err := q.QueryRowContext(ctx).Scan(&r.Seq, &hash); errors.Is(err, sql.ErrNoRows) {
+	var hashes []byte
+	if err := q.QueryRowContext(ctx).Scan(&r.Seq, &hashes); errors.Is(err, sql.ErrNoRows) {
 		return store.Receipt{}, nil
 	} else if err != nil {
 		return r, db.heard(err)
 	}
-	copy(r.Hash[:], hash)
+	r.Hash, _ = lastHash(hashes) // zero, which fits nothing, where it has none
 	return r, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"modernc.org/sqlite"
@@ -23,10 +24,10 @@ var groupStatements = [...]string{
 	begin:    "BEGIN IMMEDIATE", // the head lock, over all processes
 	commit:   "COMMIT",
 	rollback: "ROLLBACK",
-	head:     "SELECT seq, hash, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
-	hashAt:   "SELECT hash FROM entries WHERE seq = ?",
+	head:     "SELECT seq, hashes, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
+	hashAt:   "SELECT seq, hashes FROM entries WHERE seq >= ? ORDER BY seq LIMIT 1",
 	readOne:  scopeQuery,
-	insert:   "INSERT INTO entries (seq, body, hash, payloads) VALUES (?, ?, ?, ?)",
+	insert:   "INSERT INTO entries (seq, bodies, hashes, payloads) VALUES (?, ?, ?, ?)",
 	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
 }
 
@@ -47,7 +48,7 @@ type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
 	args  []driver.NamedValue // of the statement that runs
-	pack  []byte              // payloads of the entry that is written
+	pack  packer
 
 	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
 	known   bool
@@ -156,13 +157,9 @@ func (g *groupConn) write(commits []store.Commit, db *DB) (_ []store.Result, err
 
 // put writes the rows of a group.
 func (g *groupConn) put(group store.Group) error {
-	for _, w := range group.Entries {
-		var packed []byte // NULL for none
-		if len(w.Payloads) > 0 {
-			g.pack = appendPayloads(g.pack[:0], w.Payloads)
-			packed = g.pack
-		}
-		if err := g.exec(insert, int64(w.Seq), w.Encoded, w.Hash[:], packed); err != nil {
+	for list := range slices.Chunk(group.Entries, maxRow) {
+		r := g.pack.pack(list)
+		if err := g.exec(insert, r.seq, r.bodies, r.hashes, orNull(r.payloads)); err != nil {
 			return err
 		}
 	}
@@ -207,6 +204,14 @@ func (g *groupConn) remember(group store.Group) {
 	g.top.Head, g.version, g.known = group.Head, version, err == nil
 }
 
+// orNull is a column's bytes, NULL for none.
+func orNull(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
 func (g *groupConn) exec(which int, args ...driver.Value) error {
 	_, err := g.stmts[which].(driver.StmtExecContext).ExecContext(context.Background(), g.named(args))
 	return err
@@ -247,8 +252,9 @@ func (g *groupConn) before(db *DB) (b store.Before, err error) {
 	seq, _ := to[0].(int64)
 	hash, _ := to[1].([]byte)
 	kept, _ := to[2].([]byte)
-	if b.Head.Seq = blackbox.Seq(seq); copy(b.Head.Hash[:], hash) != len(b.Head.Hash) {
-		return b, fmt.Errorf("entry %d has no whole hash", seq)
+	b.Head.Seq = blackbox.Seq(seq)
+	if b.Head.Hash, err = lastHash(hash); err != nil {
+		return b, fmt.Errorf("entry %d: %w", seq, err)
 	}
 	b.Generation, err = store.ParseGeneration(kept)
 	return b, err
@@ -259,12 +265,12 @@ func (g *groupConn) hashOf(top store.Receipt, n blackbox.Seq) ([32]byte, error) 
 	if n == 0 || n == top.Seq {
 		return top.Hash, nil
 	}
-	var to [1]driver.Value
+	var to [2]driver.Value
 	if ok, err := g.row(hashAt, to[:], int64(n)); err != nil || !ok {
 		return [32]byte{}, err
 	}
-	hash, _ := to[0].([]byte)
-	return whole(hash), nil
+	seq, _ := to[0].(int64)
+	return hashIn(seq, raw(to[1]), n), nil
 }
 
 func (g *groupConn) scope(id scope.ID) (u store.Used, err error) {
@@ -295,7 +301,7 @@ func appendPayloads(b []byte, list []blackbox.Payload) []byte {
 	for _, p := range list {
 		b = append(binary.AppendUvarint(b, uint64(len(p.Name))), p.Name...)
 		for _, part := range [...][]byte{p.Stored, p.StoredSalt, p.WholeSalt} {
-			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
+			b = appendPart(b, part)
 		}
 	}
 	return b
@@ -314,14 +320,11 @@ func nameOf(b []byte) string {
 }
 
 func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
-	part := func() []byte {
-		n, size := binary.Uvarint(b)
-		if size <= 0 || n > uint64(len(b)-size) {
+	part := func() (p []byte) {
+		var ok bool
+		if p, b, ok = cutPart(b); !ok {
 			err = errPayloads
-			return nil
 		}
-		p := b[size : size+int(n)]
-		b = b[size+int(n):]
 		return p
 	}
 	for len(b) > 0 && err == nil {

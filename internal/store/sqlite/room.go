@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,7 +46,7 @@ func (db *DB) Turn(ctx context.Context, name string, every time.Duration) (mine 
 	return mine, err
 }
 
-// DropPayloads implements store.Log. Rows are taken out and put back without their payloads: a row that only shrinks leaves a gap in its page
+// DropPayloads implements store.Log. Rows are taken out and put back without payloads: a row that only shrinks leaves a gap in its page
 // that later entries, which come at the end, cannot use. Where to begin is looked for and not kept: who may write to the file would say where.
 func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (n int, err error) {
 	from, ok, err := db.full(ctx, below)
@@ -54,44 +55,70 @@ func (db *DB) DropPayloads(ctx context.Context, below blackbox.Seq, limit int) (
 	}
 	next := from
 	err = db.tx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `CREATE TEMP TABLE IF NOT EXISTS bare (seq INTEGER PRIMARY KEY, body BLOB, hash BLOB)`)
-		if err != nil {
+		var bare []stored
+		if bare, next, n, err = drop(ctx, tx, from, below, limit); err != nil {
 			return err
 		}
-		r, err := tx.ExecContext(ctx, `INSERT INTO temp.bare SELECT seq, body, hash FROM main.entries WHERE seq >= ? AND seq < ? AND payloads IS NOT NULL ORDER BY seq LIMIT ?`, from, below, limit)
-		if err != nil {
-			return err
-		}
-		dropped, err := r.RowsAffected()
-		if n = int(dropped); err != nil {
-			return err
-		}
-		if n > 0 {
-			if err := tx.QueryRowContext(ctx, "SELECT max(seq) + 1 FROM temp.bare").Scan(&next); err != nil {
-				return err
-			}
-		}
-		for _, statement := range []string{
-			"DELETE FROM main.entries WHERE seq IN (SELECT seq FROM temp.bare)",
-			"INSERT INTO main.entries (seq, body, hash) SELECT seq, body, hash FROM temp.bare ORDER BY seq",
-			"DELETE FROM temp.bare",
-		} {
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return err
-			}
-		}
-		return nil
+		return putBack(ctx, tx, bare)
 	})
 	if err != nil {
 		return 0, err
 	}
-	db.bare.Store(int64(next))
+	db.bare.Store(next)
 	return n, nil
 }
 
-// full returns the first entry below a number that has payloads, and holds nobody up meanwhile; ok is false where there is none.
-func (db *DB) full(ctx context.Context, below blackbox.Seq) (from blackbox.Seq, ok bool, err error) {
-	err = db.read.QueryRowContext(ctx, "SELECT seq FROM entries WHERE seq >= ? AND seq < ? AND payloads IS NOT NULL ORDER BY seq LIMIT 1", db.bare.Load(), below).Scan(&from)
+// some is which rows have payloads of entries in a range.
+const some = " FROM entries WHERE seq BETWEEN ? AND ? AND payloads IS NOT NULL AND seq - max(length(hashes) / 32, 1) + 1 < ? ORDER BY seq"
+
+// payloadRange are the arguments of some.
+func payloadRange(from int64, below blackbox.Seq) []any {
+	b := int64(min(below, math.MaxInt64-maxRow))
+	return []any{from, b + maxRow - 2, b}
+}
+
+// drop returns rows from a number on without the payloads of their entries below another, of limit entries at most, and of how many; and before which
+// row there are none any more.
+func drop(ctx context.Context, tx *sql.Tx, from int64, below blackbox.Seq, limit int) (bare []stored, next int64, n int, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT seq, bodies, hashes, payloads"+some, payloadRange(from, below)...)
+	if err != nil {
+		return nil, from, 0, err
+	}
+	defer rows.Close()
+	next = from
+	for all := true; n < limit && rows.Next(); {
+		var r stored
+		if err := rows.Scan(&r.seq, &r.bodies, &r.hashes, &r.payloads); err != nil {
+			return nil, from, 0, err
+		}
+		if dropped := r.drop(int64(min(below, math.MaxInt64)), limit-n); dropped > 0 {
+			bare, n = append(bare, r), n+dropped
+		}
+		if all = all && len(r.payloads) == 0; all {
+			next = r.seq + 1
+		}
+	}
+	return bare, next, n, rows.Err()
+}
+
+// putBack takes rows out and puts them back as they are given.
+func putBack(ctx context.Context, tx *sql.Tx, rows []stored) error {
+	for _, r := range rows {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM entries WHERE seq = ?", r.seq); err != nil {
+			return err
+		}
+	}
+	for _, r := range rows {
+		if _, err := tx.ExecContext(ctx, groupStatements[insert], r.seq, r.bodies, r.hashes, orNull(r.payloads)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// full returns the first row that has payloads of entries below a number, and holds nobody up meanwhile; ok is false where there is none.
+func (db *DB) full(ctx context.Context, below blackbox.Seq) (from int64, ok bool, err error) {
+	err = db.read.QueryRowContext(ctx, "SELECT seq"+some+" LIMIT 1", payloadRange(db.bare.Load(), below)...).Scan(&from)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}

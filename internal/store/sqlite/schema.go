@@ -13,14 +13,14 @@ import (
 )
 
 // schemaVersion is the version of the tables below. A database of a lower one is upgraded, of a higher one refused.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // schema makes a new database; steps bring an old one to the same.
 const schema = `
 CREATE TABLE entries (
 	seq INTEGER PRIMARY KEY,
-	body BLOB NOT NULL,
-	hash BLOB NOT NULL,
+	bodies BLOB NOT NULL,
+	hashes BLOB NOT NULL,
 	payloads BLOB
 ) STRICT;
 CREATE TABLE checkpoints (
@@ -61,7 +61,7 @@ CREATE TABLE tokens (
 
 // steps bring a database from one version to the next: steps[0] from 1 to 2. What a step takes away is also what statements of the navra before
 // need: one that still runs is then refused by the database, and denies.
-var steps = [schemaVersion - 1]func(context.Context, *sql.Tx) error{pack}
+var steps = [schemaVersion - 1]func(context.Context, *sql.Tx) error{pack, share}
 
 // migrate makes the tables or upgrades them, once over all processes that start at the same time.
 func (db *DB) migrate(ctx context.Context, readOnly bool) error {
@@ -132,18 +132,18 @@ func (db *DB) upgrade(ctx context.Context, tx *sql.Tx, from int) error {
 	return setVersion(ctx, tx)
 }
 
-const headQuery = "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+const headQuery = "SELECT seq, hashes FROM entries ORDER BY seq DESC LIMIT 1"
 
 func headOf(ctx context.Context, tx *sql.Tx) (last store.Receipt, err error) {
-	var hash []byte
-	err = tx.QueryRowContext(ctx, headQuery).Scan(&last.Seq, &hash)
+	var hashes []byte
+	err = tx.QueryRowContext(ctx, headQuery).Scan(&last.Seq, &hashes)
 	if errors.Is(err, sql.ErrNoRows) {
 		return last, nil
 	} else if err != nil {
 		return last, err
 	}
-	if copy(last.Hash[:], hash) != len(last.Hash) {
-		return last, fmt.Errorf("entry %d has no whole hash", last.Seq)
+	if last.Hash, err = lastHash(hashes); err != nil {
+		return last, fmt.Errorf("entry %d: %w", last.Seq, err)
 	}
 	return last, nil
 }

@@ -210,8 +210,8 @@ func TestFullDiskDeniesAndRecovers(t *testing.T) {
 
 func TestTamperingIsFound(t *testing.T) {
 	for name, stmt := range map[string]string{
-		"edited":          "UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), 'request', 'answer') AS BLOB) WHERE seq = 5",
-		"hash edited":     "UPDATE entries SET hash = zeroblob(32) WHERE seq = 5",
+		"edited":          "UPDATE entries SET bodies = CAST(replace(CAST(bodies AS TEXT), 'request', 'answer') AS BLOB) WHERE seq = 5",
+		"hash edited":     "UPDATE entries SET hashes = zeroblob(32) WHERE seq = 5",
 		"removed":         "PRAGMA foreign_keys = OFF; DELETE FROM entries WHERE seq = 5",
 		"swapped":         "PRAGMA foreign_keys = OFF; UPDATE entries SET seq = 99 WHERE seq = 5; UPDATE entries SET seq = 5 WHERE seq = 6; UPDATE entries SET seq = 6 WHERE seq = 99",
 		"payload edited":  "UPDATE entries SET payloads = CAST(substr(payloads, 1, 11) || x'78' || substr(payloads, 13) AS BLOB) WHERE seq = 5",

@@ -19,8 +19,8 @@ import (
 	"navra/internal/store/sqlite"
 )
 
-// oldEntries are in testdata/schema1.db, which the navra of schema 1 wrote, its last commit, cda8e3d. testdata/prerelease.db is of bee3654, when entries
-// had another encoding.
+// testdata/schema1.db is what the navra of schema 1 wrote, its last commit, cda8e3d; schema2.db is what that of schema 2, ad906a7, made of it, which added the
+// entry that says so and three of its own. testdata/prerelease.db is of bee3654, when entries had another encoding.
 const oldEntries = 12
 
 // oldFile copies a file of testdata.
@@ -99,7 +99,7 @@ func shape(t *testing.T, path string) []string {
 		texts(t, path, `SELECT m.name, i.name, i."unique", i.origin, c.name FROM sqlite_schema AS m JOIN pragma_index_list(m.name) AS i JOIN pragma_index_info(i.name) AS c WHERE m.type = 'table' ORDER BY 1, 2, c.seqno`)...)
 }
 
-// added counts the entries that say that the file was upgraded.
+// added counts the entries that say that the file was upgraded to what it is now.
 func added(t *testing.T, db *sqlite.DB) (n int) {
 	t.Helper()
 	for r, err := range db.Rows(t.Context(), 1) {
@@ -110,7 +110,7 @@ func added(t *testing.T, db *sqlite.DB) (n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Kind == blackbox.Event && strings.Contains(e.Reason, "upgraded from version 1 to 2") {
+		if e.Kind == blackbox.Event && strings.HasPrefix(e.Reason, "schema: upgraded from version ") && strings.Contains(e.Reason, " to 3;") {
 			n++
 		}
 	}
@@ -122,7 +122,11 @@ func TestUpgrade(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), path, sqlite.Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "older navra") {
 		t.Errorf("to be read: %v", err)
 	}
-	queries := []string{"SELECT seq, body, hash FROM entries WHERE seq <= 12 ORDER BY seq"}
+	bodies := func(columns string) []string {
+		return texts(t, path, "SELECT "+columns+" FROM entries WHERE seq <= 12 ORDER BY seq")
+	}
+	entriesBefore := bodies("seq, body, hash")
+	var queries []string
 	for _, table := range state {
 		queries = append(queries, "SELECT * FROM "+table)
 	}
@@ -137,6 +141,9 @@ func TestUpgrade(t *testing.T) {
 		if diff := cmp.Diff(was, texts(t, path, q)); diff != "" || len(was) == 0 {
 			t.Errorf("%s (%d rows): -was +is\n%s", q, len(was), diff)
 		}
+	}
+	if diff := cmp.Diff(entriesBefore, bodies("seq, bodies, hashes")); diff != "" || len(entriesBefore) != oldEntries {
+		t.Errorf("entries (%d): -was +is\n%s", len(entriesBefore), diff)
 	}
 	if diff := cmp.Diff(shape(t, fresh), shape(t, path)); diff != "" {
 		t.Errorf("the tables are not those of a new file: -new +upgraded\n%s", diff)
@@ -168,10 +175,53 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// TestUpgradeFromRowsOfOne: a file of schema 2, which had a row for each entry, keeps what it has, takes rows of several, and takes nothing from the navra
+// that wrote it.
+func TestUpgradeFromRowsOfOne(t *testing.T) {
+	const before = oldEntries + 4
+	path, fresh := oldFile(t, "schema2.db"), filepath.Join(t.TempDir(), "fresh.db")
+	was := texts(t, path, "SELECT seq, body, hash, payloads FROM entries ORDER BY seq")
+	open(t, fresh)
+	db := open(t, path)
+	if diff := cmp.Diff(was, texts(t, path, "SELECT seq, bodies, hashes, payloads FROM entries WHERE seq <= 16 ORDER BY seq")); diff != "" || len(was) != before {
+		t.Errorf("entries (%d): -was +is\n%s", len(was), diff)
+	}
+	if diff := cmp.Diff(shape(t, fresh), shape(t, path)); diff != "" {
+		t.Errorf("the tables are not those of a new file: -new +upgraded\n%s", diff)
+	}
+	const callers, each = 40, 10
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for j := range each {
+				if _, err := db.Commit(t.Context(), entry(fmt.Sprint(i, j))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	rep, err := db.Verify(t.Context())
+	if want := uint64(before + 1 + callers*each); err != nil || !rep.OK() || rep.Entries != want || added(t, db) != 1 {
+		t.Errorf("Verify = %+v, %v, with %d upgrades, want %d good entries and one", rep, err, added(t, db), want)
+	}
+	rows := texts(t, path, "SELECT seq, length(hashes) / 32 FROM entries WHERE seq > 17")
+	if len(rows) >= callers*each/2 {
+		t.Errorf("%d entries that were committed together have %d rows", callers*each, len(rows))
+	}
+	reach(t, path, func(db *sql.DB) error {
+		_, err := db.Exec("INSERT INTO entries (seq, body, hash, payloads) VALUES (1000, x'00', x'00', NULL)")
+		if err == nil || !strings.Contains(err.Error(), "no column named") {
+			t.Errorf("what the navra before writes: %v, want it refused", err)
+		}
+		return nil
+	})
+}
+
 // TestFailedUpgrade: one that cannot be leaves the file as it was.
 func TestFailedUpgrade(t *testing.T) {
 	for _, tt := range []struct{ name, file, statement, want string }{
-		{"the database refuses", "schema1.db", "CREATE TRIGGER no BEFORE UPDATE ON entries WHEN old.seq = 10 BEGIN SELECT RAISE(ABORT, 'no'); END", "could not be brought to 2; the file is as it was"},
+		{"the database refuses", "schema1.db", "CREATE TRIGGER no BEFORE UPDATE ON entries WHEN old.seq = 10 BEGIN SELECT RAISE(ABORT, 'no'); END", "could not be brought to 3; the file is as it was"},
 		{"payloads of no entry", "schema1.db", "INSERT INTO payloads SELECT 99, name, stored, stored_salt, whole_salt FROM payloads WHERE seq = 1", `payload "arguments" belongs to entry 99`},
 		{"entries in another encoding", "prerelease.db", "SELECT 1", "entry 1 was written by a navra before the first release"},
 		{"the last entry has no whole hash", "schema1.db", "UPDATE entries SET hash = x'00' WHERE seq = 12", "no whole hash"},
