@@ -14,7 +14,7 @@ import (
 // progressEvery is how often a person is shown how far it is.
 const progressEvery = 250 * time.Millisecond
 
-// A watched is a log whose reading a person can watch.
+// A watched is a log whose verification a person can watch.
 type watched struct {
 	store.Log
 	to    io.Writer
@@ -23,7 +23,7 @@ type watched struct {
 	now   func() time.Time
 }
 
-// watching returns a log that shows on a terminal how far it was read; where there is none it shows nothing.
+// watching returns a log that shows on a terminal how far it was verified; where there is none it shows nothing.
 func watching(ctx context.Context, log store.Log, to io.Writer) (store.Log, error) {
 	if _, is := terminal(to); !is {
 		return log, nil
@@ -35,9 +35,9 @@ func watching(ctx context.Context, log store.Log, to io.Writer) (store.Log, erro
 	return watched{log, to, head.Seq, progressEvery, time.Now}, nil
 }
 
-// Rows yields the log's, and shows how far it is; the line is wiped at the end.
-func (w watched) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return func(yield func(blackbox.Row, error) bool) {
+// Facts yields the log's, and shows how far it is; the line is wiped at the end.
+func (w watched) Facts(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Fact, error] {
+	return func(yield func(blackbox.Fact, error) bool) {
 		began := w.now()
 		shown, last := false, began
 		defer func() {
@@ -46,14 +46,14 @@ func (w watched) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox
 			}
 		}()
 		n := uint64(0)
-		for row, err := range w.Log.Rows(ctx, from) {
+		for f, err := range w.Log.Facts(ctx, from) {
 			if n++; n&63 == 0 || w.every == 0 { // the clock is not asked at each
 				if at := w.now(); at.Sub(last) >= w.every {
 					shown, last = true, at
-					fmt.Fprintf(w.to, "\r\x1b[K%d of %d entries, %.0f a second", row.Seq, max(w.total, row.Seq), float64(n)/max(at.Sub(began).Seconds(), 1e-6))
+					fmt.Fprintf(w.to, "\r\x1b[K%d of %d entries, %.0f a second", f.Number(), max(w.total, f.Number()), float64(n)/max(at.Sub(began).Seconds(), 1e-6))
 				}
 			}
-			if !yield(row, err) {
+			if !yield(f, err) {
 				return
 			}
 		}

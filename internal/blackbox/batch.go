@@ -12,17 +12,34 @@ const batchRows = 64
 // A batch is some rows that follow one another, with what each says by itself. With err the rows end.
 type batch struct {
 	rows  []Row
-	facts []fact
+	facts []Fact
 	err   error
 	done  chan struct{} // closed when facts are there
 }
 
 func (b *batch) check() {
 	defer close(b.done)
-	var e Entry // for all
-	b.facts = make([]fact, len(b.rows))
+	var c Checker
+	b.facts = make([]Fact, len(b.rows))
 	for i, row := range b.rows {
-		b.facts[i] = factOf(row, &e)
+		b.facts[i] = c.Fact(row)
+	}
+}
+
+// Facts yields what is to be said of rows, which is found out on all processors. rows is run on another goroutine, which has ended when the sequence has.
+func Facts(rows iter.Seq2[Row, error]) iter.Seq2[Fact, error] {
+	return func(yield func(Fact, error) bool) {
+		for b := range checked(rows) {
+			for _, f := range b.facts {
+				if !yield(f, nil) {
+					return
+				}
+			}
+			if b.err != nil {
+				yield(Fact{}, b.err)
+				return
+			}
+		}
 	}
 }
 

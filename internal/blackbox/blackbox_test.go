@@ -135,7 +135,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		"garbage":           {func(r []Row) []Row { r[4].Encoded = []byte("{"); r[4].Hash = Hash(r[4].Encoded); return r }, 5},
 		"garbage, unhashed": {func(r []Row) []Row { r[4].Encoded = nil; return r }, 5},
 	} {
-		rep, err := Verify(seq(tt.tamper(chain(10))))
+		rep, err := Verify(Facts(seq(tt.tamper(chain(10)))))
 		if err != nil || rep.At != tt.at || rep.OK() != (tt.at == 0) {
 			t.Errorf("%s: Verify = %+v, %v, want the first bad entry %d", name, rep, err, tt.at)
 		}
@@ -168,7 +168,7 @@ func TestVerificationEndsAtTheFirstProblem(t *testing.T) {
 	for _, bad := range []int{0, 1, batchRows - 1, batchRows, 3*batchRows + 7, n - 1, n} {
 		for name, fails := range map[string]bool{"edited": false, "unreadable": true} {
 			asked, ended := 0, false
-			r, err := VerifyEach(func(yield func(Row, error) bool) {
+			r, err := VerifyEach(Facts(func(yield func(Row, error) bool) {
 				defer func() { ended = true }()
 				for i, row := range rows {
 					switch {
@@ -182,7 +182,7 @@ func TestVerificationEndsAtTheFirstProblem(t *testing.T) {
 						return
 					}
 				}
-			}, func(Seq, [32]byte) string { asked++; return "" })
+			}), func(Seq, [32]byte) string { asked++; return "" })
 			switch {
 			case !ended:
 				t.Errorf("%s at %d: the rows are still read", name, bad)

@@ -44,7 +44,7 @@ func TestVerifyIsAsOneByOne(t *testing.T) {
 			}
 		}
 		var visited, wantVisited []Seq
-		got, err := VerifyEach(seq, visits(&visited))
+		got, err := VerifyEach(Facts(seq), visits(&visited))
 		want, wantErr := oneByOne(seq, visits(&wantVisited))
 		if got != want || err != wantErr || !slices.Equal(visited, wantVisited) {
 			t.Fatalf("round %d: %+v, %v after %d visits, one by one %+v, %v after %d", round, got, err, len(visited), want, wantErr, len(wantVisited))
@@ -64,13 +64,13 @@ func oneByOne(rows iter.Seq2[Row, error], visit func(Seq, [32]byte) string) (r R
 		}
 		want := Seq(r.Entries) + 1
 		e, unread := Decode(row.Encoded)
-		f := fact{edited: Hash(row.Encoded) != row.Hash}
+		f := Fact{row: row.Seq, edited: Hash(row.Encoded) != row.Hash}
 		if !f.edited {
 			if f.unread = unread; unread == nil {
 				f.seq, f.prev, f.payloads = e.Seq, e.Prev, checkPayloads(&e, row.Payloads)
 			}
 		}
-		problem := f.problem(row.Seq, want, r.Head)
+		problem := f.problem(want, r.Head)
 		if problem == "" {
 			problem = visit(row.Seq, row.Hash)
 		}

@@ -25,36 +25,35 @@ type Report struct {
 // OK reports whether the chain is whole.
 func (r Report) OK() bool { return r.Problem == "" }
 
-// Verify checks rows in the order of their numbers: that none is missing, doubled, edited or out of place, that each names the hash of
-// the one before it, and that payloads which are still there are those that were committed to. It stops at the first bad
+// Verify checks rows, by what was found out of each, in the order of their numbers: that none is missing, doubled, edited or out of place, that each
+// names the hash of the one before it, and that payloads which are still there are those that were committed to. It stops at the first bad
 // entry. An error of the store ends the sequence with it.
-func Verify(rows iter.Seq2[Row, error]) (Report, error) { return VerifyEach(rows, nil) }
+func Verify(facts iter.Seq2[Fact, error]) (Report, error) { return VerifyEach(facts, nil) }
 
-// VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem. What can be said of a row by itself is found
-// on all processors; rows is run on another goroutine, which has ended when VerifyEach returns.
-func VerifyEach(rows iter.Seq2[Row, error], visit func(n Seq, hash [32]byte) (problem string)) (r Report, err error) {
-	for b := range checked(rows) {
-		for i, row := range b.rows {
-			want := Seq(r.Entries + 1)
-			problem := b.facts[i].problem(row.Seq, want, r.Head)
-			if problem == "" && visit != nil {
-				problem = visit(row.Seq, row.Hash)
-			}
-			if problem != "" {
-				r.At, r.Problem = want, problem
-				return r, nil
-			}
-			r.Entries, r.Head = uint64(want), row.Hash
+// VerifyEach is Verify that also asks visit about each good entry, in order: what it says is a problem.
+func VerifyEach(facts iter.Seq2[Fact, error], visit func(n Seq, hash [32]byte) (problem string)) (r Report, err error) {
+	for f, err := range facts {
+		if err != nil {
+			return r, err
 		}
-		if b.err != nil {
-			return r, b.err
+		want := Seq(r.Entries + 1)
+		problem := f.problem(want, r.Head)
+		if problem == "" && visit != nil {
+			problem = visit(f.row, f.hash)
 		}
+		if problem != "" {
+			r.At, r.Problem = want, problem
+			return r, nil
+		}
+		r.Entries, r.Head = uint64(want), f.hash
 	}
 	return r, nil
 }
 
-// A fact is what a row says by itself.
-type fact struct {
+// A Fact is what a row says by itself, and whether that can be.
+type Fact struct {
+	row      Seq
+	hash     [32]byte
 	edited   bool // it does not have its hash
 	unread   error
 	seq      Seq
@@ -62,19 +61,27 @@ type fact struct {
 	payloads string // what is wrong with them
 }
 
-func factOf(row Row, e *Entry) (f fact) {
+// Number is that of the row, as the store has it.
+func (f Fact) Number() Seq { return f.row }
+
+// A Checker finds facts, one after the other. The zero Checker is ready. It keeps nothing of a row.
+type Checker struct{ e Entry }
+
+// Fact says what is to be said of a row by itself.
+func (c *Checker) Fact(row Row) Fact {
+	f := Fact{row: row.Seq, hash: row.Hash}
 	if f.edited = Hash(row.Encoded) != row.Hash; f.edited {
 		return f
 	}
-	if f.unread = decode(row.Encoded, e, false); f.unread == nil {
-		f.seq, f.prev, f.payloads = e.Seq, e.Prev, checkPayloads(e, row.Payloads)
+	if f.unread = decode(row.Encoded, &c.e, false); f.unread == nil {
+		f.seq, f.prev, f.payloads = c.e.Seq, c.e.Prev, checkPayloads(&c.e, row.Payloads)
 	}
 	return f
 }
 
 // problem holds a fact against the place in which its row was found.
-func (f fact) problem(seq, want Seq, prev [32]byte) string {
-	switch {
+func (f Fact) problem(want Seq, prev [32]byte) string {
+	switch seq := f.row; {
 	case int64(seq) > int64(want):
 		return fmt.Sprintf("entry %d is missing: entry %d follows", want, seq)
 	case seq != want: // a store's number may be negative

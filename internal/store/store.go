@@ -89,6 +89,8 @@ type Log interface {
 	// long: entries that are committed meanwhile are yielded too. An error ends the sequence. From 0 on are also rows with a number below the
 	// first, negative ones as int64 has them, which nobody but an intruder has written: for who verifies.
 	Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error]
+	// Facts yields what is to be said of the rows that Rows yields, for who verifies: to find that out a store need not copy them.
+	Facts(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Fact, error]
 	// Leaves yields the hashes of the entries from a number on, in order, as Rows does.
 	Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error]
 	// Head returns the newest entry's number and hash; zero where there is none.

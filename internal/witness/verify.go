@@ -43,7 +43,7 @@ func Verify(ctx context.Context, log store.Log, e Evidence) (f Finding, err erro
 	}
 	var marked [32]byte
 	agreed := 0
-	f.Report, err = blackbox.VerifyEach(log.Rows(ctx, 0), func(n blackbox.Seq, hash [32]byte) string {
+	f.Report, err = blackbox.VerifyEach(log.Facts(ctx, 0), func(n blackbox.Seq, hash [32]byte) string {
 		f.tree.Append(hash)
 		if e.Mark != nil && e.Mark.Size == n {
 			marked = hash

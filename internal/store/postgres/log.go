@@ -54,6 +54,11 @@ func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Ro
 	return pages(ctx, from, db.rows)
 }
 
+// Facts implements store.Log.
+func (db *DB) Facts(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Fact, error] {
+	return blackbox.Facts(db.Rows(ctx, from))
+}
+
 // Leaves implements store.Log.
 func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
 	return pages(ctx, from, db.leaves)
@@ -146,7 +151,7 @@ func (db *DB) Last(ctx context.Context) (blackbox.Seq, error) {
 
 // Verify checks the whole chain.
 func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
-	return blackbox.Verify(db.Rows(ctx, 0))
+	return blackbox.Verify(db.Facts(ctx, 0))
 }
 
 // Checkpoints implements store.Log.

@@ -28,13 +28,13 @@ const (
 
 // Rows implements store.Log.
 func (db *DB) Rows(ctx context.Context, from blackbox.Seq) iter.Seq2[blackbox.Row, error] {
-	return pages(from, func(r span) pageOf { return db.rows(ctx, r) })
+	return pages(from, func(r blackbox.Row) blackbox.Seq { return r.Seq }, func(s span) pageOf[blackbox.Row] { return db.rows(ctx, s) })
 }
 
 // Leaves implements store.Log.
 func (db *DB) Leaves(ctx context.Context, from blackbox.Seq) iter.Seq2[[32]byte, error] {
 	return func(yield func([32]byte, error) bool) {
-		for r, err := range pages(from, func(r span) pageOf { return db.leaves(ctx, r) }) {
+		for r, err := range pages(from, func(r blackbox.Row) blackbox.Seq { return r.Seq }, func(s span) pageOf[blackbox.Row] { return db.leaves(ctx, s) }) {
 			if !yield(r.Hash, err) {
 				return
 			}
@@ -52,9 +52,9 @@ type span struct {
 	most     int
 }
 
-// A pageOf is what reading a page came to.
-type pageOf struct {
-	list []blackbox.Row
+// A pageOf is what reading a page came to: a T for each entry.
+type pageOf[T any] struct {
+	list []T
 	last int64 // number of the last row, if there is any
 	to   int64 // of the span
 	more bool  // it has more, which was not read
@@ -63,8 +63,8 @@ type pageOf struct {
 
 // pages yields what read gives, page after page. Where entries follow one another without a gap, as they do unless somebody has taken some away,
 // several pages are read at once.
-func pages(from blackbox.Seq, read func(span) pageOf) iter.Seq2[blackbox.Row, error] {
-	return func(yield func(blackbox.Row, error) bool) {
+func pages[T any](from blackbox.Seq, number func(T) blackbox.Seq, read func(span) pageOf[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		at := int64(from) // the row that is next has this number or a higher one
 		switch {
 		case from == 0:
@@ -73,14 +73,14 @@ func pages(from blackbox.Seq, read func(span) pageOf) iter.Seq2[blackbox.Row, er
 			return
 		}
 		begin := at
-		give := func(r pageOf) bool {
-			for _, row := range r.list {
-				if int64(row.Seq) >= begin && !yield(row, nil) {
+		give := func(r pageOf[T]) bool {
+			for _, v := range r.list {
+				if int64(number(v)) >= begin && !yield(v, nil) {
 					return false
 				}
 			}
 			if r.err != nil {
-				yield(blackbox.Row{}, fmt.Errorf("entries: %w", r.err))
+				yield(*new(T), fmt.Errorf("entries: %w", r.err))
 			}
 			if r.err != nil || len(r.list) > 0 && r.last == math.MaxInt64 {
 				return false
@@ -95,7 +95,7 @@ func pages(from blackbox.Seq, read func(span) pageOf) iter.Seq2[blackbox.Row, er
 			if !give(r) || len(r.list) < first {
 				return
 			}
-			reading := []chan pageOf{}
+			reading := []chan pageOf[T]{}
 			size := int64(first)
 			for next, whole := at, true; whole; {
 				for ; len(reading) < ahead && next <= math.MaxInt64-page; size = min(2*size, page) {
@@ -117,16 +117,16 @@ func pages(from blackbox.Seq, read func(span) pageOf) iter.Seq2[blackbox.Row, er
 }
 
 // readAhead reads a page on another goroutine, which ends also where nobody waits for it.
-func readAhead(s span, read func(span) pageOf) chan pageOf {
-	out := make(chan pageOf, 1)
+func readAhead[T any](s span, read func(span) pageOf[T]) chan pageOf[T] {
+	out := make(chan pageOf[T], 1)
 	go func() { out <- read(s) }()
 	return out
 }
 
 // readPage hands the columns of a page's rows, of which the first is the number, to each, beneath database/sql, which would copy all bytes once more.
 // It ends with all rows of its last number: there are several where somebody made the table anew without its key.
-func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.Value, each func(p *pageOf, seq int64)) (p pageOf) {
-	p = pageOf{list: make([]blackbox.Row, 0, page+maxRow), to: s.to}
+func readPage[T any](ctx context.Context, db *DB, columns string, s span, to []driver.Value, each func(p *pageOf[T], seq int64)) (p pageOf[T]) {
+	p = pageOf[T]{list: make([]T, 0, page+maxRow), to: s.to}
 	conn, err := db.read.Conn(ctx)
 	if err != nil {
 		p.err = err
@@ -161,17 +161,19 @@ func (db *DB) readPage(ctx context.Context, columns string, s span, to []driver.
 	return p
 }
 
-func (db *DB) rows(ctx context.Context, s span) pageOf {
+func (db *DB) rows(ctx context.Context, s span) pageOf[blackbox.Row] {
 	var to [4]driver.Value
-	return db.readPage(ctx, "seq, bodies, hashes, payloads", s, to[:], func(p *pageOf, seq int64) {
-		p.list = stored{seq: seq, bodies: raw(to[1]), hashes: raw(to[2]), payloads: raw(to[3])}.entries(p.list)
+	return readPage(ctx, db, "seq, bodies, hashes, payloads", s, to[:], func(p *pageOf[blackbox.Row], seq int64) {
+		r := stored{seq: seq, bodies: raw(to[1]), hashes: raw(to[2]), payloads: raw(to[3])}
+		_, n := r.first()
+		p.list = r.entries(p.list, make([]blackbox.Payload, 0, n))
 	})
 }
 
-func (db *DB) leaves(ctx context.Context, s span) pageOf {
+func (db *DB) leaves(ctx context.Context, s span) pageOf[blackbox.Row] {
 	var to [2]driver.Value
-	return db.readPage(ctx, "seq, hashes", s, to[:], func(p *pageOf, seq int64) {
-		p.list = stored{seq: seq, hashes: raw(to[1])}.entries(p.list)
+	return readPage(ctx, db, "seq, hashes", s, to[:], func(p *pageOf[blackbox.Row], seq int64) {
+		p.list = stored{seq: seq, hashes: raw(to[1])}.entries(p.list, nil)
 	})
 }
 
@@ -212,7 +214,7 @@ func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
 
 // Verify checks the whole chain.
 func (db *DB) Verify(ctx context.Context) (blackbox.Report, error) {
-	return blackbox.Verify(db.Rows(ctx, 0))
+	return blackbox.Verify(db.Facts(ctx, 0))
 }
 
 // Last returns the number of the newest entry; 0 for none.

@@ -319,7 +319,8 @@ func nameOf(b []byte) string {
 	return string(b)
 }
 
-func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
+// decodePayloads takes apart what appendPayloads packs, into room, which is empty, as far as it goes.
+func decodePayloads(b []byte, room []blackbox.Payload) (out []blackbox.Payload, err error) {
 	part := func() (p []byte) {
 		var ok bool
 		if p, b, ok = cutPart(b); !ok {
@@ -327,11 +328,12 @@ func decodePayloads(b []byte) (out []blackbox.Payload, err error) {
 		}
 		return p
 	}
+	out = room
 	for len(b) > 0 && err == nil {
 		out = append(out, blackbox.Payload{Name: nameOf(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
 	}
-	if err != nil {
+	if err != nil || len(out) == 0 {
 		return nil, err
 	}
-	return out, nil
+	return slices.Clip(out), nil
 }

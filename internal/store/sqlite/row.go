@@ -36,9 +36,9 @@ func (s stored) first() (seq int64, n int) {
 	return s.seq - int64(n-1), n
 }
 
-// entries appends a row's entries to out. What does not fit together is left to whoever verifies: an entry gets the part in its place, the last one
-// all that is left.
-func (s stored) entries(out []blackbox.Row) []blackbox.Row {
+// entries appends a row's entries to out, and their payloads to room, which is empty, as far as it goes. What does not fit together is left to whoever
+// verifies: an entry gets the part in its place, the last one all that is left.
+func (s stored) entries(out []blackbox.Row, room []blackbox.Payload) []blackbox.Row {
 	seq, n := s.first()
 	bodies, hashes, parts := s.bodies, s.hashes, s.parts(n)
 	for i := range n {
@@ -48,9 +48,11 @@ func (s stored) entries(out []blackbox.Row) []blackbox.Row {
 			r.Hash, hashes = [32]byte(hashes), hashes[32:]
 		}
 		var err error
-		if r.Payloads, err = decodePayloads(parts(i)); err != nil {
+		if r.Payloads, err = decodePayloads(parts(i), room); err != nil {
 			r.Payloads = []blackbox.Payload{{Name: err.Error()}} // found by whoever verifies
 		}
+		used := min(len(r.Payloads), cap(room))
+		room = room[used:used]
 		out = append(out, r)
 	}
 	return out

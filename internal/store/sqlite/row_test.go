@@ -49,7 +49,7 @@ func TestRowsKeepTheirEntries(t *testing.T) {
 		for from := 1; from <= 3; from++ {
 			list := written(from, n)
 			s := clone(p.pack(list))
-			if diff := cmp.Diff(kept(list), s.entries(nil)); diff != "" {
+			if diff := cmp.Diff(kept(list), s.entries(nil, nil)); diff != "" {
 				t.Fatalf("%d entries from %d: -written +read\n%s", n, from, diff)
 			}
 			for _, w := range list {
@@ -87,7 +87,7 @@ func TestDropTakesPayloadsOfEntries(t *testing.T) {
 			if got := s.drop(int64(below), limit); got != dropped {
 				t.Errorf("drop(%d, %d) = %d, want %d", below, limit, got, dropped)
 			}
-			if diff := cmp.Diff(want, s.entries(nil)); diff != "" {
+			if diff := cmp.Diff(want, s.entries(nil, nil)); diff != "" {
 				t.Errorf("after drop(%d, %d): -want +got\n%s", below, limit, diff)
 			}
 			if some := slices.ContainsFunc(want, func(r blackbox.Row) bool { return len(r.Payloads) > 0 }); some != (len(s.payloads) > 0) {
@@ -122,7 +122,7 @@ func FuzzRow(f *testing.F) {
 	f.Add(int64(3), []byte{}, make([]byte, 32*(maxRead+1)), []byte(nil))
 	f.Fuzz(func(t *testing.T, seq int64, bodies, hashes, payloads []byte) {
 		s := stored{seq, bodies, hashes, payloads}
-		list := s.entries(nil)
+		list := s.entries(nil, nil)
 		if len(list) < 1 || len(list) > maxRead || int64(list[len(list)-1].Seq) != seq {
 			t.Fatalf("%d entries, the last of them %d in row %d", len(list), int64(list[len(list)-1].Seq), seq)
 		}
@@ -143,7 +143,7 @@ func FuzzRow(f *testing.F) {
 		if n := dropped.drop(seq, len(list)); n > len(list)-1 {
 			t.Fatalf("payloads of %d entries were dropped, and %d are below", n, len(list)-1)
 		}
-		for i, r := range dropped.entries(nil) {
+		for i, r := range dropped.entries(nil, nil) {
 			if r.Hash != list[i].Hash || !bytes.Equal(r.Encoded, list[i].Encoded) {
 				t.Fatalf("with payloads dropped entry %d is another", r.Seq)
 			}

@@ -77,6 +77,9 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err := prepareFile(abs, o); err != nil {
 		return nil, err
 	}
+	if err := register(); err != nil {
+		return nil, fmt.Errorf("store %s: %w", abs, err)
+	}
 	db := &DB{path: abs, now: o.Now, stmts: map[string]*sql.Stmt{}}
 	if db.write, err = sql.Open("sqlite", dsn(abs, o, true)); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
