@@ -23,7 +23,8 @@ type Result struct {
 	panicked any // by Judge: for the caller's own goroutine to see
 }
 
-// A Committer gathers commits: while one group is written, the next one waits. Its methods may be called concurrently.
+// A Committer gathers commits: while one group is written, the next one waits. A caller that is alone writes by itself, since to wake another goroutine costs
+// a tenth of its commit; groups of several are written by one of the committer's. Its methods may be called concurrently.
 type Committer struct {
 	write   func([]Commit) ([]Result, error)
 	wake    chan struct{} // room for one: enough waits
@@ -37,7 +38,7 @@ type Committer struct {
 	enough int        // as soon as so many wait, run is woken
 	over   bool       // nothing is taken any more
 
-	// Of run:
+	turn    chan struct{} // holds something while somebody writes, who alone uses what follows
 	taken   []*waiting
 	commits []Commit
 	last    int       // how many were answered with the group before, or waited then
@@ -57,7 +58,7 @@ func newWaiting() any { return &waiting{done: make(chan Result, 1)} }
 // NewCommitter returns a committer that writes groups by write: all of a group, or nothing and an error. write does not keep what it is given.
 // Close ends the committer.
 func NewCommitter(write func([]Commit) ([]Result, error)) *Committer {
-	c := &Committer{write: write, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), spare: sync.Pool{New: newWaiting}, enough: 1}
+	c := &Committer{write: write, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), spare: sync.Pool{New: newWaiting}, enough: 1}
 	go c.run()
 	return c
 }
@@ -85,6 +86,9 @@ func (c *Committer) join(ctx context.Context, commit Commit) Result {
 		c.spare.Put(w) // nobody else has it any more: it was answered, or taken out of the queue
 	}()
 	w.commit = commit
+	if c.alone(w) {
+		return <-w.done
+	}
 	if !c.add(w) {
 		return Result{Err: ErrClosed}
 	}
@@ -97,6 +101,31 @@ func (c *Committer) join(ctx context.Context, commit Commit) Result {
 		}
 	}
 	return <-w.done
+}
+
+// alone writes the commit of a caller while nobody else writes, waits, or is about to commit again; false where somebody is.
+func (c *Committer) alone(w *waiting) bool {
+	select {
+	case c.turn <- struct{}{}:
+		defer c.end()
+	default:
+		return false
+	}
+	if c.last >= many || !c.idle() {
+		return false
+	}
+	c.taken = append(c.taken[:0], w)
+	c.group()
+	return true
+}
+
+// end ends a turn.
+func (c *Committer) end() { <-c.turn }
+
+func (c *Committer) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.over && len(c.queue) == 0
 }
 
 func (c *Committer) add(w *waiting) bool {
@@ -141,8 +170,7 @@ func (c *Committer) run() {
 		default:
 		}
 		if c.await(1) {
-			c.gather()
-			c.group()
+			c.together()
 			continue
 		}
 		select {
@@ -151,6 +179,18 @@ func (c *Committer) run() {
 			return
 		}
 	}
+}
+
+// together writes the commits that wait.
+func (c *Committer) together() {
+	select {
+	case c.turn <- struct{}{}:
+		defer c.end()
+	case <-c.closing:
+		return
+	}
+	c.gather()
+	c.group()
 }
 
 // await reports whether so many commits wait; where not, run is woken when they do.
@@ -213,13 +253,13 @@ func (c *Committer) group() {
 	if len(c.taken) == 0 {
 		return
 	}
+	c.commits = c.commits[:0]
 	for _, w := range c.taken {
 		c.commits = append(c.commits, w.commit)
 	}
 	began := time.Now()
 	results, err := c.write(c.commits)
 	clear(c.commits)
-	c.commits = c.commits[:0]
 	for i, w := range c.taken {
 		if err != nil {
 			w.done <- Result{Err: err}
@@ -270,4 +310,6 @@ func (c *Committer) Closing() bool {
 func (c *Committer) Close() {
 	c.once.Do(func() { close(c.closing) })
 	<-c.ended
+	c.turn <- struct{}{} // who is alone may still be writing
+	c.end()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,5 +151,72 @@ func TestNobodyWaitsForWhoHasPaused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestCloseWaitsForWhoIsAlone: a caller that writes by itself is not cut off, those that come meanwhile share a group or are refused, and nothing is written
+// after Close.
+func TestCloseWaitsForWhoIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		c := NewCommitter(func(commits []Commit) ([]Result, error) {
+			time.Sleep(time.Second)
+			sizes = append(sizes, len(commits))
+			return make([]Result, len(commits)), nil
+		})
+		var all sync.WaitGroup
+		commit := func(want error) {
+			all.Go(func() {
+				if _, err := c.Commit(t.Context(), Commit{}); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		commit(nil)
+		commit(nil)
+		commit(nil)
+		all.Wait()
+		if !slices.Equal(sizes, []int{1, 2}) {
+			t.Errorf("groups of %v, want one alone and two together", sizes)
+		}
+		began := time.Now()
+		commit(nil)
+		commit(ErrClosed)
+		c.Close()
+		if took := time.Since(began); took != time.Second || len(sizes) != 3 {
+			t.Errorf("Close took %s, and %d groups are written, want a second and 3", took, len(sizes))
+		}
+		commit(ErrClosed)
+		all.Wait()
+		if len(sizes) != 3 {
+			t.Errorf("groups of %v were written after Close", sizes[3:])
+		}
+	})
+}
+
+// TestAPanicIsTheCallersAlone: one that writes by itself and panics does not keep others from writing, nor is its commit written with theirs.
+func TestAPanicIsTheCallersAlone(t *testing.T) {
+	first := true
+	var sizes []int
+	c := NewCommitter(func(commits []Commit) ([]Result, error) {
+		sizes = append(sizes, len(commits))
+		if first {
+			first = false
+			panic("broken")
+		}
+		return make([]Result, len(commits)), nil
+	})
+	defer c.Close()
+	func() {
+		defer func() {
+			if p := recover(); p != "broken" {
+				t.Errorf("the caller's panic is %v", p)
+			}
+		}()
+		_, _ = c.Commit(t.Context(), Commit{})
+	}()
+	if _, err := c.Commit(t.Context(), Commit{}); err != nil || !slices.Equal(sizes, []int{1, 1}) {
+		t.Errorf("%v, groups of %v, want the second commit alone", err, sizes)
 	}
 }
