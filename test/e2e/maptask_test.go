@@ -292,3 +292,55 @@ func TestMappedTasksOutliveNavra(t *testing.T) {
 	p.foreign("what navra kept", kept, "tasks/get", "tasks/result", "tasks/cancel")
 	p.leaks()
 }
+
+// TestMappedResultEndsWithItsToken: who waits for a task's result when its credential is withdrawn, in any process, waits no more, and the upstream is asked
+// no more for it.
+func TestMappedResultEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	s := &staff{setup: newSetup(t)}
+	url, _ := s.endpoint("127.0.0.1:0", "odd", "-tasks", "-era", "stateless")
+	s.config = s.serveConfig("navra.yaml", fmt.Sprintf("auth: {tokens: true}\nprincipals: {ann: {roles: [tester]}, bob: {roles: [tester]}}\nupstreams:\n  odd: {url: %q, shared: true}\nroles: {tester: {rules: [{allow: {tools: [\"*\"]}}]}}\n", url))
+	s.a, s.b = s.serve(s.config), s.serve(s.config)
+	s.ann, s.bob = s.token("ann"), s.token("bob")
+	peer := func(ask func(string, map[string]any) message) taskPeer {
+		return taskPeer{t: t, v: mcp.V20251125, ask: ask, heard: new([]string)}
+	}
+	waits := map[string]taskPeer{
+		"HTTP":                    peer((&web{t: t, addr: s.a.Addr, token: s.ann}).open().request),
+		"HTTP, the other process": peer((&web{t: t, addr: s.b.Addr, token: s.ann}).open().request),
+	}
+	answers := make(chan string, len(waits))
+	for name, p := range waits {
+		id := p.begin("slow_compute", map[string]any{"seconds": 600, "label": name})
+		go func() {
+			m := p.about("tasks/result", id)
+			answers <- fmt.Sprintf("%s: %s %+v", name, m.Result, m.Error)
+		}()
+	}
+	asked := func() (results, polls int) {
+		for _, e := range s.entriesOf(s.config) {
+			switch {
+			case e.Principal == "ann" && e.Method == "tasks/result" && e.Kind == "request" && e.Verdict == "allow":
+				results++
+			case e.Target == "odd/slow_compute" && e.Method == "tasks/get" && e.Kind == "own":
+				polls++
+			}
+		}
+		return results, polls
+	}
+	eventually(t, "all wait", func() bool { results, polls := asked(); return results == len(waits) && polls > 2*len(waits) })
+	s.must("token", "revoke", tokenOf(s.must("token", "list"), "ann"))
+	for range waits {
+		if got := <-answers; !strings.Contains(got, "revoked") {
+			t.Errorf("%s, want it refused as revoked", got)
+		}
+	}
+	_, before := asked()
+	bob := peer((&web{t: t, addr: s.a.Addr, token: s.bob}).open().request)
+	if m := bob.about("tasks/result", bob.begin("secret_job", nil)); !strings.Contains(string(m.Result), "the key is ") {
+		t.Errorf("bob: %s %+v", m.Result, m.Error)
+	}
+	if _, after := asked(); after != before {
+		t.Errorf("the upstream was asked about ann's tasks %d times more", after-before)
+	}
+}
