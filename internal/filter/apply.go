@@ -156,7 +156,7 @@ func (w *walker) text(s, name string) string {
 		return s
 	}
 	spans := w.set.Scan(s)
-	if len(spans) == 0 && len(s) >= minRandom && len(name) <= maxSecretName && random(s) && isSecretName(name) {
+	if len(spans) == 0 && len(s) >= minRandom && len(name) <= maxSecretName && isSecretName(name) && random(s) {
 		spans = []Span{{"assigned-secret", 0, len(s)}}
 	}
 	if len(spans) == 0 {
@@ -184,5 +184,7 @@ func (w *walker) text(s, name string) string {
 }
 
 func isSecretName(name string) bool {
-	return name != "" && slices.ContainsFunc(secretNames, func(n string) bool { return strings.HasSuffix(lower(name), n) })
+	return slices.ContainsFunc(secretNames, func(n string) bool {
+		return len(name) >= len(n) && strings.EqualFold(name[len(name)-len(n):], n)
+	})
 }

@@ -27,12 +27,14 @@ type Span struct {
 // A Set is the detectors. It is immutable and may be used concurrently.
 type Set struct {
 	detectors []detector
+	index     *index // of their literals
 	known     *known // nil where nothing is
 }
 
 // New builds the detectors and tries each on its canary; a detector that misses it is an error, and so navra does not start.
 func New() (*Set, error) {
 	s := &Set{detectors: secrets()}
+	s.index = newIndex(s.detectors)
 	for _, d := range s.detectors {
 		text := "x = " + d.canary + " y"
 		if !slices.ContainsFunc(s.Scan(text), func(sp Span) bool { return sp.Kind == d.kind }) {
@@ -48,9 +50,7 @@ func (s *Set) Scan(text string) []Span {
 	if s.known != nil { // first: of two findings of one span, the kind under which it is known counts
 		all = s.known.scan(text, all)
 	}
-	for _, d := range s.detectors {
-		all = d.scan(text, all)
-	}
+	all = s.index.scan(text, all)
 	if len(all) < 2 {
 		return all
 	}

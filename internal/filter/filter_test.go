@@ -210,10 +210,61 @@ func TestPlaceholders(t *testing.T) {
 func TestNewRefusesABlindDetector(t *testing.T) {
 	for _, d := range secrets() {
 		d.literals = []string{"\x00never"}
-		if spans := d.scan("x = "+d.canary+" y", nil); len(spans) > 0 {
+		if spans := newIndex([]detector{d}).scan("x = "+d.canary+" y", nil); len(spans) > 0 {
 			t.Errorf("%s finds its canary without its literals: the canary proves nothing", d.kind)
 		}
 	}
+}
+
+// oneByOne is what detectors find in a text, each looking through it for each of its literals.
+func oneByOne(detectors []detector, text string) (out []Span) {
+	small := strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, text)
+	for _, d := range detectors {
+		hay := text
+		if d.fold {
+			hay = small
+		}
+		for _, literal := range d.literals {
+			for from := 0; ; {
+				i := strings.Index(hay[from:], literal)
+				if i < 0 {
+					break
+				}
+				span, ok, next := d.look(text, from+i, len(literal))
+				if from = next; ok {
+					out = append(out, span)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// FuzzIndex: all literals looked for in one pass find what each finds by itself, in the same order.
+func FuzzIndex(f *testing.F) {
+	s := set(f)
+	for _, d := range secrets() {
+		f.Add(d.canary+" and "+d.canary, d.canary)
+		for _, literal := range d.literals {
+			f.Add(literal+literal+" "+mix(40), strings.ToUpper(literal)+`" = "`+mix(40))
+		}
+	}
+	f.Add("secret_key: "+mix(30)+"secret_key: "+mix(20), "\xffpassword=\xff")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, text := range []string{a, b, a + b, b + "=" + a} {
+			if !utf8.ValidString(text) {
+				text = strings.ToValidUTF8(text, "?") // else oneByOne's small letters stand elsewhere
+			}
+			if got, want := s.index.scan(text, nil), oneByOne(s.detectors, text); !slices.Equal(got, want) {
+				t.Fatalf("in %q: %v, one by one %v", text, got, want)
+			}
+		}
+	})
 }
 
 func FuzzScan(f *testing.F) {

@@ -25,7 +25,7 @@ func (s *Set) Knowing(findings []Finding) *Set {
 	if len(k.byPrefix) == 0 {
 		return s
 	}
-	return &Set{detectors: s.detectors, known: k}
+	return &Set{detectors: s.detectors, index: s.index, known: k}
 }
 
 // scan appends where known values stand in text to out.

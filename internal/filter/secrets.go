@@ -70,46 +70,30 @@ var secretNames = []string{
 	"access_token", "accesstoken", "auth_token", "authtoken", "refresh_token", "refreshtoken", "bearer_token", "private_key", "privatekey", "access_key", "accesskey",
 }
 
-// scan appends what d finds in text to out.
-func (d detector) scan(text string, out []Span) []Span {
-	hay := text
-	if d.fold {
-		hay = lower(text)
+// look returns what d finds at a literal of its, whose length is given, and from where on that literal may stand again.
+func (d *detector) look(text string, at, literal int) (found Span, ok bool, next int) {
+	next = at + literal
+	if d.whole && !d.assigned && at > 0 && wordByte(text[at-1]) {
+		return Span{}, false, next // inside a longer word
 	}
-	for _, lit := range d.literals {
-		for from := 0; ; {
-			i := strings.Index(hay[from:], lit)
-			if i < 0 {
-				break
-			}
-			at := from + i
-			from = at + len(lit)
-			if d.whole && !d.assigned && at > 0 && wordByte(text[at-1]) {
-				continue // inside a longer word
-			}
-			start, end := d.match(text, at, len(lit))
-			if end <= start {
-				continue
-			}
-			for d.longer && end < len(text) && valueByte(text[end]) {
-				end++
-			}
-			if d.whole && !alone(text, start, end) {
-				from = max(from, end) // the word goes on: nothing begins in it
-				continue
-			}
-			if d.check != nil && !d.check(text[start:end]) {
-				continue
-			}
-			out = append(out, Span{d.kind, start, end})
-			from = max(from, end)
-		}
+	start, end := d.match(text, at, literal)
+	if end <= start {
+		return Span{}, false, next
 	}
-	return out
+	for d.longer && end < len(text) && valueByte(text[end]) {
+		end++
+	}
+	if d.whole && !alone(text, start, end) {
+		return Span{}, false, max(next, end) // the word goes on: nothing begins in it
+	}
+	if d.check != nil && !d.check(text[start:end]) {
+		return Span{}, false, next
+	}
+	return Span{d.kind, start, end}, true, max(next, end)
 }
 
 // match returns where the secret stands whose literal is at; end ≤ start where there is none.
-func (d detector) match(text string, at, literal int) (start, end int) {
+func (d *detector) match(text string, at, literal int) (start, end int) {
 	if d.find != nil {
 		return d.find(text, at)
 	}
@@ -140,22 +124,6 @@ func wordByte(c byte) bool {
 
 // valueByte reports whether c may stand in an assigned value.
 func valueByte(c byte) bool { return wordByte(c) || strings.IndexByte("-+/.~!@#$%^&*", c) >= 0 }
-
-// lower folds ASCII alone, so that positions stay the same.
-func lower(s string) string {
-	for i := range len(s) {
-		if c := s[i]; c >= 'A' && c <= 'Z' {
-			b := []byte(s)
-			for ; i < len(b); i++ {
-				if c := b[i]; c >= 'A' && c <= 'Z' {
-					b[i] = c + 'a' - 'A'
-				}
-			}
-			return string(b)
-		}
-	}
-	return s
-}
 
 // privateKey finds a whole PEM block (RFC 7468); one that does not end runs to the end of the text.
 func privateKey(text string, at int) (start, end int) {
@@ -202,7 +170,7 @@ func random(s string) bool {
 		return false
 	}
 	var digits, letters int
-	counts := map[byte]int{}
+	var counts [256]int
 	for i := range len(s) {
 		c := s[i]
 		counts[c]++
@@ -215,6 +183,9 @@ func random(s string) bool {
 	}
 	var bits float64
 	for _, n := range counts {
+		if n == 0 {
+			continue
+		}
 		p := float64(n) / float64(len(s))
 		bits -= p * math.Log2(p)
 	}
