@@ -23,18 +23,20 @@ func BenchmarkCall(b *testing.B) {
 	for _, bb := range []struct {
 		name, parent string
 		watched      bool
-	}{{"plain", "", false}, {"with a trace", parent, false}, {"exported", parent, true}} {
+		size         int // of the text there and back
+	}{{"plain", "", false, 200}, {"with a trace", parent, false, 200}, {"exported", parent, true, 200}, {"64KB", "", false, 64 << 10}} {
 		b.Run(bb.name, func(b *testing.B) {
 			cp := newBenchWith(b, permissive(), func(s store.Store) store.Store { return forgetful{s} }, func(o *chokepoint.Options) {
 				if bb.watched {
 					o.Spans = func(chokepoint.Span) {}
 				}
 			})
-			from := call(b, cp.ann, "files__read", `{"path":"`+strings.Repeat("plan ", 40)+`"}`)
+			text := strings.Repeat("plan ", bb.size/5)
+			from := call(b, cp.ann, "files__read", `{"path":"`+text+`"}`)
 			if bb.parent != "" {
 				from.In.Msg.Params = from.In.Msg.Params.With("_meta", parse(b, `{"traceparent":"`+bb.parent+`"}`))
 			}
-			answer := jsonrpc.Message{Result: jsonrpc.Raw(`{"content":[{"type":"text","text":"` + strings.Repeat("plan ", 40) + `"}]}`)}
+			answer := jsonrpc.Message{Result: jsonrpc.Raw(`{"content":[{"type":"text","text":"` + text + `"}]}`)}
 			b.ReportAllocs()
 			for b.Loop() {
 				m := cp.admit(b, from)

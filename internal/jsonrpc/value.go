@@ -161,16 +161,17 @@ func afterNested(v Raw, i int) int {
 
 func afterText(v Raw, i int) int {
 	for i++; i < len(v); i++ {
-		i += plain(v[i:])
-		switch {
-		case i >= len(v):
-			return len(v)
-		case v[i] == '"':
-			return i + 1
+		j := bytes.IndexByte(v[i:], '"') // which looks at many bytes at once
+		if j < 0 {
+			break
 		}
-		i++ // the backslash; the loop steps over what it escapes
-		if i >= len(v) {
-			return len(v)
+		i += j
+		escapes := 0
+		for v[i-1-escapes] == '\\' { // the quote at the beginning ends it
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
 		}
 	}
 	return len(v)
