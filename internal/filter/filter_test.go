@@ -3,6 +3,7 @@ package filter
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -263,6 +264,25 @@ func FuzzIndex(f *testing.F) {
 			if got, want := s.index.scan(text, nil), oneByOne(s.detectors, text); !slices.Equal(got, want) {
 				t.Fatalf("in %q: %v, one by one %v", text, got, want)
 			}
+		}
+	})
+}
+
+// FuzzConnectionPassword: it is what this pattern finds.
+func FuzzConnectionPassword(f *testing.F) {
+	pattern := regexp.MustCompile(`^://[^\s:/@"'<>]{0,128}:([^\s@/"'<>]{1,256})@[A-Za-z0-9\[]`)
+	for _, text := range []string{"u:p@h", ":p@h", "u:p@", "u:@h", "u:p:q@[::1]", "u:p@_h", "host/path:1@x", "é:ü@h", "u\v:p@h", strings.Repeat("é", 128) + ":" + strings.Repeat("x", 200) + "@h", strings.Repeat("x", 129) + ":y@h", strings.Repeat("x", 600) + ":y@h", "u:" + strings.Repeat("p", 257) + "@h"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		text = "://" + text
+		start, end := connectionPassword(text, 0)
+		want := pattern.FindStringSubmatchIndex(text[:min(len(text), 512)])
+		if want == nil {
+			want = make([]int, 4)
+		}
+		if start != want[2] || end != want[3] {
+			t.Errorf("in %q: %d to %d, want %v", text, start, end, want[2:])
 		}
 	})
 }
