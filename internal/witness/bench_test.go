@@ -16,11 +16,12 @@ import (
 	"navra/internal/store/sqlite"
 )
 
-// BenchmarkVerify tells how fast a log is verified, its tree included: entries of calls, with small payloads and with the largest, beside how
-// fast this machine hashes.
+// BenchmarkVerify tells how fast a log is verified, its tree included: entries of calls, with small payloads and with the largest, of many callers and of
+// one, beside how fast this machine hashes.
 func BenchmarkVerify(b *testing.B) {
-	b.Run("payload=200", func(b *testing.B) { verifying(b, 20_000, 200) })
-	b.Run("payload=4096", func(b *testing.B) { verifying(b, 8_000, blackbox.MaxStored) })
+	b.Run("payload=200", func(b *testing.B) { verifying(b, 20_000, 200, 64) })
+	b.Run("payload=4096", func(b *testing.B) { verifying(b, 8_000, blackbox.MaxStored, 64) })
+	b.Run("payload=4096,callers=1", func(b *testing.B) { verifying(b, 8_000, blackbox.MaxStored, 1) })
 	b.Run("sha256", func(b *testing.B) {
 		block := make([]byte, blackbox.MaxStored)
 		for b.Loop() {
@@ -30,13 +31,13 @@ func BenchmarkVerify(b *testing.B) {
 	})
 }
 
-func verifying(b *testing.B, n, size int) {
+func verifying(b *testing.B, n, size, callers int) {
 	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "navra.db"), sqlite.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer db.Close()
-	fillWith(b, db, n, make([]byte, size))
+	fillWith(b, db, n, callers, make([]byte, size))
 	before := cpu(b)
 	for b.Loop() {
 		if f, err := Verify(b.Context(), db, Evidence{}); err != nil || !f.OK() || f.Entries != uint64(n) {
@@ -51,12 +52,12 @@ func verifying(b *testing.B, n, size int) {
 	b.ReportMetric(all*float64(size)/1e6/b.Elapsed().Seconds(), "MB/s")
 }
 
-// fillWith commits n entries with a payload, of 64 at a time.
-func fillWith(b *testing.B, db store.Store, n int, payload []byte) {
+// fillWith has callers commit n entries with a payload.
+func fillWith(b *testing.B, db store.Store, n, callers int, payload []byte) {
 	var wg sync.WaitGroup
-	for first := range 64 {
+	for first := range callers {
 		wg.Go(func() {
-			for i := first; i < n; i += 64 {
+			for i := first; i < n; i += callers {
 				e := blackbox.Entry{Kind: blackbox.Request, Time: time.Now(), Principal: "ann", Method: "tools/call", Target: fmt.Sprint("files/t", i), Verdict: "allow", Payloads: []blackbox.Payload{blackbox.NewPayload("arguments", payload, payload)}}
 				if _, err := db.Commit(b.Context(), store.Commit{Entry: e, Raise: ifc.Bottom()}); err != nil {
 					b.Error(err)
