@@ -13,7 +13,7 @@ import (
 )
 
 // A Kept is where it is noted which entries change the key, so that they are found without reading all. Nothing depends on it being right: the entries
-// are signed, and a note that is missing makes keys unknown.
+// are signed, and whoever verifies reads all where a key is unknown.
 type Kept interface {
 	Kept(ctx context.Context, key string) ([]byte, error)
 	Swap(ctx context.Context, key string, old, value []byte) (bool, error)
@@ -70,13 +70,19 @@ func changeAt(ctx context.Context, log store.Log, n blackbox.Seq) (old, next str
 		if err != nil || row.Seq != n {
 			return "", "", false, err
 		}
-		e, bad := blackbox.Decode(row.Encoded)
-		if bad == nil && e.Kind == blackbox.Event {
-			old, next, ok = blackbox.ReadRotation(e.Reason)
-		}
+		old, next, ok = changeIn(row)
 		return old, next, ok, nil
 	}
 	return "", "", false, nil
+}
+
+// changeIn is the change of the key that an entry records, if it does.
+func changeIn(row blackbox.Row) (old, next string, ok bool) {
+	e, err := blackbox.Decode(row.Encoded)
+	if err != nil || e.Kind != blackbox.Event {
+		return "", "", false
+	}
+	return blackbox.ReadRotation(e.Reason)
 }
 
 // A Rotation is a change of the key that signs checkpoints. Others may write to the log meanwhile, and sign with the old key until they

@@ -65,6 +65,11 @@ func TestTheLogLeadsFromKeyToKey(t *testing.T) {
 				t.Errorf("Verify = %+v, %v", f, err)
 			}
 		}
+		for _, s := range []blackbox.Signer{a, b, c} { // of which none is told of the others
+			if f, err := Verify(t.Context(), db, Evidence{Key: s.Key(), Since: [][]byte{l.since}}); err != nil || !f.OK() || f.Checkpoints < 5 {
+				t.Errorf("Verify by one of three keys alone = %+v, %v", f, err)
+			}
+		}
 		if f, err := Verify(t.Context(), db, Evidence{Key: stranger.Key(), Also: keysOf(t, db, stranger.Key())}); err != nil || !strings.Contains(f.Problem, "a swapped key") {
 			t.Errorf("a swapped key: %+v, %v", f, err)
 		}

@@ -233,9 +233,11 @@ func (db *DB) Checkpoints(ctx context.Context) (out []blackbox.Checkpoint, err e
 	for rows.Next() {
 		var c blackbox.Checkpoint
 		var frontier []byte
-		if err := rows.Scan(&c.Size, &c.Note, &frontier); err != nil {
+		var size int64 // which may be negative
+		if err := rows.Scan(&size, &c.Note, &frontier); err != nil {
 			return nil, fmt.Errorf("checkpoints: %w", err)
 		}
+		c.Size = blackbox.Seq(size)
 		for len(frontier) >= 32 {
 			c.Frontier = append(c.Frontier, [32]byte(frontier))
 			frontier = frontier[32:]
