@@ -107,6 +107,9 @@ func pages[T any](from blackbox.Seq, number func(T) blackbox.Seq, read func(span
 				}
 				r := <-reading[0]
 				reading = reading[1:]
+				if len(r.list) > 0 && int64(number(r.list[0])) > at {
+					break // what lies between was committed after the page before was read: it is looked for anew
+				}
 				if !give(r) {
 					return
 				}
