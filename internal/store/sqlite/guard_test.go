@@ -148,3 +148,19 @@ func count(t *testing.T, path string) (n int) {
 	}
 	return n
 }
+
+// TestLastNumber: what operators say is no more written behind an entry that none can follow than what calls do.
+func TestLastNumber(t *testing.T) {
+	path := filled(t, 2)
+	raw(t, path, "UPDATE entries SET seq = 9223372036854775807 WHERE seq = 2")
+	db := open(t, path)
+	if r, err := db.Commit(t.Context(), entry("after")); err == nil {
+		t.Errorf("Commit = %+v, want an error", r)
+	}
+	r, err := db.Control(t.Context(), store.Change{Apply: func(*store.Controls) (blackbox.Entry, error) {
+		return blackbox.Entry{Kind: blackbox.Event}, nil
+	}})
+	if err == nil || count(t, path) != 2 {
+		t.Errorf("Control = %+v, %v, and there are %d rows, want an error and 2", r, err, count(t, path))
+	}
+}
