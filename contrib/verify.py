@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Verifies a navra blackbox in SQLite, by docs/blackbox.md alone: it shares nothing with navra. It writes nothing, and needs
 Python 3.8 or later with SQLite 3.37 or later. Exit status: 0 whole, 1 not whole, 2 it could not be verified."""
-import argparse, base64, datetime, functools, hashlib, json, pathlib, re, sqlite3, sys
+import argparse, base64, datetime, functools, hashlib, itertools, json, pathlib, re, sqlite3, sys
 class Bad(ValueError): pass  # what is wrong
 def need(ok, why, *values):
     if not ok: raise Bad(why % values)
@@ -12,7 +12,7 @@ TEXT, HASH, TIME = ".*", "[0-9a-f]{64}", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[
 UNSIGNED, SIGNED = range(2**64), range(-2**63, 2**63)
 COUNTS = [{"name": TEXT, "n": SIGNED}, 64]
 CHANGE = r"checkpoint key changed from (\S+) to (\S+), signed (\S+) (\S+)"
-PAYLOADS = [{"name": TEXT, "length": SIGNED, "stored_sha256": HASH, "whole_sha256": HASH}, sys.maxsize]
+PAYLOADS = [{"name": TEXT, "length": SIGNED, "stored_sha256": HASH, "whole_sha256": HASH}, 64]
 texts = lambda names: dict.fromkeys(names.split(), TEXT)
 ENTRY = {
     "seq": UNSIGNED, "time": TIME, **texts("kind ref"), "cause": UNSIGNED,
@@ -50,31 +50,29 @@ def cut(packed):  # what stands behind each length, an unsigned LEB128
         need(length <= len(packed) - size, "its payloads are damaged")
         yield packed[size:size + length]
         packed = packed[size + length:]
-def entries(seq, bodies, hashes, payloads):  # number, body, hash and packed payloads of each entry of a row, whose number is that of the last
-    n, packed = len(hashes) // 32 if 64 <= len(hashes) < 257 * 32 else 1, cut(payloads or b"")
+def entries(seq, *row):  # number, body, hash and packed payloads of each entry of a row, whose number is that of the last
+    bodies, hashes, payloads = (column if type(column) is bytes else b"" for column in row)
+    n, packed = len(hashes) // 32 if 64 <= len(hashes) < 257 * 32 else 1, cut(memoryview(payloads))
     for i, body in enumerate((bodies.split(b"\n", n - 1) + [b""] * n)[:n]):
         part = payloads if n == 1 else next(packed, None)
         need(n == 1 or not payloads or part is not None and (i < n - 1 or next(packed, None) is None), "its payloads are damaged")
         yield seq - n + 1 + i, body, hashes[32 * i:32 * i + 32 if i < n - 1 else None], part
-
 def check_entry(want, prev, seq, body, hash, packed):
     need(seq == want, "it is missing: entry %d stands in its place", seq)
     need(sha256(b"\0", body) == hash, "it was edited: it does not have its hash")
     entry = decode(body)
     need(entry["seq"] == seq, "it was moved: it says that it is number %d", entry["seq"])
     need(entry["prev"] == prev.hex(), "it does not follow the one before it")
-    parts = list(cut(packed or b""))
+    parts = list(itertools.islice(cut(memoryview(packed or b"")), 4 * 64 + 1))
     need(len(parts) % 4 == 0, "its payloads are damaged")
     for name, stored, salt, whole_salt in zip(*[iter(parts)] * 4):
         proofs = {p["stored_sha256"] for p in entry["payloads"] if p["name"].encode() == name}
         same = len(salt) == len(whole_salt) == 16 and proofs == {sha256(salt, stored).hex()}
-        need(same, "its payload %r is not what was committed to, or there twice", name)
+        need(same, "its payload %r is not what was committed to, or there twice", bytes(name))
         entry["payloads"] = [p for p in entry["payloads"] if p["name"].encode() != name]
 
 def root_of(frontier):  # the RFC 6962 root over perfect subtrees, which stand from left to right
-    root = functools.reduce(lambda right, left: sha256(b"\1", left, right), reversed(frontier or [sha256()]))
-    return base64.b64encode(root).decode()
-
+    return base64.b64encode(functools.reduce(lambda right, left: sha256(b"\1", left, right), reversed(frontier or [sha256()]))).decode()
 def check_note(size, note, root, key):
     body, _, signatures = note.decode("utf-8").rpartition("\n\n")
     lines = body.split("\n")
@@ -82,7 +80,6 @@ def check_note(size, note, root, key):
     need(lines[1:] == [str(size), root], "its note says size %s and root %s, the entries have root %s", *lines[1:], root)
     need(re.fullmatch(r"(— \S+ \S+\n)+", signatures), "its note is not signed")
     need(not key or any(k(name, sig, body + "\n") for name, sig in re.findall(r"— (\S+) (\S+)\n", signatures) for k in key), "the key did not sign its note")
-
 def verifier_key(s):  # what says whether a signature line is by the verifier key NAME+HASH+BASE64
     name, hash, public = s.split("+", 2)
     public = base64.b64decode(public, validate=True)
@@ -99,7 +96,7 @@ def verifier_key(s):  # what says whether a signature line is by the verifier ke
     return signed
 def keys_from(db, key):  # the keys that entries which both keys have signed lead to from one, forward and back
     changes, known = [], {key.key: key}
-    rows = db.execute("SELECT bodies FROM entries WHERE instr(bodies, CAST('checkpoint key changed from ' AS BLOB))")
+    rows = db.execute("SELECT CAST(bodies AS BLOB) FROM entries WHERE instr(CAST(bodies AS BLOB), CAST('checkpoint key changed from ' AS BLOB))")
     for body in (body for bodies, in rows for body in bodies.split(b"\n")):
         try:
             entry = decode(body)
@@ -112,8 +109,10 @@ def keys_from(db, key):  # the keys that entries which both keys have signed lea
         if known.keys() & pair.keys(): known.update(pair)
     return list(known.values())
 
+MADE = "SELECT user_version, (SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND lower(name) IN ('entries', 'checkpoints')) FROM pragma_user_version"
+ODD = "SELECT 1 FROM (SELECT seq AS n FROM entries UNION ALL SELECT size FROM checkpoints) WHERE typeof(n) <> 'integer'"  # a number that is none
 def verify(db, key):
-    notes = dict(db.execute("SELECT size, note FROM checkpoints"))
+    notes = db.execute("SELECT size, CAST(note AS BLOB) FROM checkpoints ORDER BY size DESC").fetchall()
     n, prev, frontier, checkpoints, at = 0, bytes(32), [], len(notes), "entry 1"
     try:
         rows = db.execute("SELECT seq, bodies, hashes, payloads FROM entries ORDER BY seq")
@@ -123,11 +122,11 @@ def verify(db, key):
             for _ in range((n & -n).bit_length() - 1):  # two perfect subtrees of one size become one
                 node = sha256(b"\1", frontier.pop(), node)
             frontier.append(node)
-            if n in notes:
+            while notes and notes[-1][0] == n:
                 at = "checkpoint of size %d" % n
-                check_note(n, notes.pop(n), root_of(frontier), key)
+                check_note(n, notes.pop()[1] or b"", root_of(frontier), key)
             at = "entry %d" % (n + 1)
-        at = "checkpoint of size %d" % min(notes, default=0)
+        at = "checkpoint of size %d" % (notes or [[0]])[-1][0]
         need(not notes, "it does not fit %d entries: the log was cut", n)
     except ValueError as e: raise Bad("%s: %s" % (at, e))
     return n, checkpoints, root_of(frontier)
@@ -140,7 +139,8 @@ def main():
     try:
         db = sqlite3.connect(pathlib.Path(args.database).absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None)
         db.execute("BEGIN")  # one state of the database for all that is read
-        if db.execute("PRAGMA user_version").fetchone() != (3,): raise sqlite3.Error("it is not a navra database of schema 3")
+        db.text_factory = bytes
+        if db.execute(MADE).fetchone() != (3, 2) or db.execute(ODD).fetchone(): raise sqlite3.Error("it is not a navra database of schema 3")
         n, checkpoints, root = verify(db, args.key and keys_from(db, args.key))
     except Bad as e: return print(e) or 1
     except sqlite3.Error as e: return print("%s: %s" % (args.database, e), file=sys.stderr) or 2

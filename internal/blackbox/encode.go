@@ -17,6 +17,11 @@ const (
 	maxText   = 4 << 10 // of one text field; longer ones are cut and marked
 	maxCounts = 64      // of one list of counts; what is over that is summed as "others"
 	saltBytes = 16
+
+	MaxPayloads = 64 // of an entry; navra writes two at most
+
+	// maxEncoded is more than all of that takes up, each byte escaped: what is longer is no encoding, and is not looked at.
+	maxEncoded = 16 << 20
 )
 
 // NewRef returns 80 random bits, as 16 characters that may be spoken and typed.

@@ -211,6 +211,10 @@ func (r *reader) counts() (out []Count) {
 
 func (r *reader) payloads(e *Entry) {
 	for !r.bad && !r.has("]") {
+		if len(e.Payloads) == MaxPayloads {
+			r.bad = true
+			return
+		}
 		if len(e.Payloads) > 0 {
 			r.lit(",")
 		}

@@ -70,6 +70,10 @@ type Checker struct{ e Entry }
 // Fact says what is to be said of a row by itself.
 func (c *Checker) Fact(row Row) Fact {
 	f := Fact{row: row.Seq, hash: row.Hash}
+	if len(row.Encoded) > maxEncoded {
+		f.unread = errForm
+		return f
+	}
 	if f.edited = Hash(row.Encoded) != row.Hash; f.edited {
 		return f
 	}

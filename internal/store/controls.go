@@ -97,16 +97,20 @@ func (c *Controls) Next(ch Change, head Receipt, now time.Time) (generation, con
 	if controls, err = json.Marshal(c); err != nil {
 		return nil, nil, w, err
 	}
-	return strconv.AppendUint(nil, uint64(c.Generation), 10), controls, chained(head, e, now), nil
+	w, err = chained(head, e, now)
+	return strconv.AppendUint(nil, uint64(c.Generation), 10), controls, w, err
 }
 
 // chained is an entry behind head.
-func chained(head Receipt, e blackbox.Entry, now time.Time) Written {
+func chained(head Receipt, e blackbox.Entry, now time.Time) (w Written, err error) {
+	if full(head) {
+		return w, errNumber
+	}
 	if e.Time.IsZero() {
 		e.Time = now
 	}
 	e.Seq, e.Prev = head.Seq+1, head.Hash
-	w := Written{Seq: e.Seq, Encoded: e.Encode()}
+	w = Written{Seq: e.Seq, Encoded: e.Encode()}
 	w.Hash = blackbox.Hash(w.Encoded)
-	return w
+	return w, nil
 }

@@ -91,7 +91,7 @@ func (g *Gatherer) add(c *Commit, scopeOf func(scope.ID) (Used, error)) (r Resul
 		}
 	}()
 	var at *used
-	if g.group.Head.Seq >= math.MaxInt64 { // or negative, in the database
+	if full(g.group.Head) {
 		return Result{Err: errNumber}
 	}
 	said, err := g.group.said(c)
@@ -126,6 +126,9 @@ func (g *Gatherer) add(c *Commit, scopeOf func(scope.ID) (Used, error)) (r Resul
 	}
 	return Result{Receipt: g.group.Head}
 }
+
+// full reports whether no entry can follow one.
+func full(head Receipt) bool { return head.Seq >= math.MaxInt64 } // or negative, in the database
 
 var errNumber = errors.New("the newest entry has a number that none can follow: somebody put it there")
 

@@ -145,7 +145,10 @@ func (db *DB) upgrade(ctx context.Context, tx pgx.Tx, from int) error {
 	if err != nil {
 		return err
 	}
-	w := store.Upgraded(last, from, len(db.steps), db.now())
+	w, err := store.Upgraded(last, from, len(db.steps), db.now())
+	if err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, db.in("INSERT INTO @entries (seq, body, hash) VALUES ($1, $2, $3)"), int64(w.Seq), w.Encoded, w.Hash[:]); err != nil {
 		return err
 	}

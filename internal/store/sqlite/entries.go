@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -92,7 +93,7 @@ func pages[T any](from blackbox.Seq, number func(T) blackbox.Seq, read func(span
 		}
 		for {
 			r := read(span{at, math.MaxInt64, first})
-			if !give(r) || len(r.list) < first {
+			if !give(r) || len(r.list) < first && !r.more {
 				return
 			}
 			reading := []chan pageOf[T]{}
@@ -107,6 +108,9 @@ func pages[T any](from blackbox.Seq, number func(T) blackbox.Seq, read func(span
 				}
 				r := <-reading[0]
 				reading = reading[1:]
+				if len(r.list) > 0 && int64(number(r.list[0])) > at {
+					break // what lies between was committed after the page before was read: it is looked for anew
+				}
 				if !give(r) {
 					return
 				}
@@ -123,6 +127,22 @@ func readAhead[T any](s span, read func(span) pageOf[T]) chan pageOf[T] {
 	return out
 }
 
+// Limits of a page, besides how many entries it has, since whoever may write to the file could have one use up memory: of bytes that are copied, and of
+// rows, of which there are so many only where they have one number.
+const (
+	maxPage = 16 << 20
+	maxRows = 2 * page
+)
+
+// odd tells whether there are rows whose number is none, or far away: no range has them. In a table with its key it looks at no row.
+const odd = "SELECT 1 FROM entries WHERE seq IS NULL OR seq < -9223372036854775808 OR seq > 9223372036854775807 LIMIT 1"
+
+var (
+	errNoNumber = errors.New("a row of entries has a number that is none: somebody made the table anew")
+	errNoSize   = errors.New("a checkpoint has a size that is no number: somebody made the table anew")
+	errOneRow   = errors.New("several rows of entries have one number: somebody made the table anew")
+)
+
 // readPage hands the columns of a page's rows, of which the first is the number, to each, beneath database/sql, which would copy all bytes once more.
 // It ends with all rows of its last number: there are several where somebody made the table anew without its key.
 func readPage[T any](ctx context.Context, db *DB, columns string, s span, to []driver.Value, each func(p *pageOf[T], seq int64)) (p pageOf[T]) {
@@ -133,13 +153,19 @@ func readPage[T any](ctx context.Context, db *DB, columns string, s span, to []d
 		return p
 	}
 	err = conn.Raw(func(c any) (err error) {
-		args := []driver.NamedValue{{Ordinal: 1, Value: s.from}, {Ordinal: 2, Value: s.to}}
-		rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq", args)
+		q := c.(driver.QueryerContext)
+		if s.from == math.MinInt64 { // all rows are asked for
+			if err := none(ctx, q, odd); err != nil {
+				return err
+			}
+		}
+		args := []driver.NamedValue{{Ordinal: 1, Value: s.from}, {Ordinal: 2, Value: s.to}, {Ordinal: 3, Value: int64(maxRows)}}
+		rows, err := q.QueryContext(ctx, "SELECT "+columns+" FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?", args)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
-		for {
+		for n, size := 1, 0; ; n++ {
 			if err := rows.Next(to); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {
@@ -147,11 +173,18 @@ func readPage[T any](ctx context.Context, db *DB, columns string, s span, to []d
 			}
 			seq, ok := to[0].(int64)
 			if !ok {
-				return fmt.Errorf("the number of a row is not one: %v", to[0])
+				return errNoNumber
 			}
-			if len(p.list) >= s.most && seq != p.last {
+			full := len(p.list) >= s.most || size >= maxPage
+			if full && seq != p.last {
 				p.more = true
 				return nil
+			}
+			if n == maxRows || size >= 4*maxPage {
+				return errOneRow
+			}
+			for _, v := range to {
+				size += length(v)
 			}
 			p.last = seq
 			each(&p, seq)
@@ -159,6 +192,19 @@ func readPage[T any](ctx context.Context, db *DB, columns string, s span, to []d
 	})
 	p.err = errors.Join(err, conn.Close())
 	return p
+}
+
+// none returns an error where a query finds something.
+func none(ctx context.Context, q driver.QueryerContext, query string) (err error) {
+	rows, err := q.QueryContext(ctx, query, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if err := rows.Next(make([]driver.Value, 1)); !errors.Is(err, io.EOF) {
+		return cmp.Or(err, errNoNumber)
+	}
+	return nil
 }
 
 func (db *DB) rows(ctx context.Context, s span) pageOf[blackbox.Row] {
@@ -186,6 +232,17 @@ func raw(v driver.Value) []byte {
 		return []byte(v)
 	}
 	return nil
+}
+
+// length is how many bytes raw returns.
+func length(v driver.Value) int {
+	switch v := v.(type) {
+	case []byte:
+		return len(v)
+	case string:
+		return len(v)
+	}
+	return 0
 }
 
 // whole is a hash as it is stored; zero, which fits nothing, for one of another length.
@@ -232,12 +289,16 @@ func (db *DB) Checkpoints(ctx context.Context) (out []blackbox.Checkpoint, err e
 	defer rows.Close()
 	for rows.Next() {
 		var c blackbox.Checkpoint
+		var size any
 		var frontier []byte
-		var size int64 // which may be negative
 		if err := rows.Scan(&size, &c.Note, &frontier); err != nil {
 			return nil, fmt.Errorf("checkpoints: %w", err)
 		}
-		c.Size = blackbox.Seq(size)
+		n, ok := size.(int64)
+		if !ok {
+			return nil, errNoSize
+		}
+		c.Size = blackbox.Seq(n) // one below 0 fits no note
 		for len(frontier) >= 32 {
 			c.Frontier = append(c.Frontier, [32]byte(frontier))
 			frontier = frontier[32:]

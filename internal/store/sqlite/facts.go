@@ -40,7 +40,10 @@ type finder struct {
 }
 
 // row finds the facts of a row, and returns how many rows there were before. Nothing of the row is kept: its memory is SQLite's.
-func (f *finder) row(s stored) int64 {
+func (f *finder) row(s stored) (int64, error) {
+	if len(f.facts) > maxFacts {
+		return 0, errKey
+	}
 	if f.payloads == nil {
 		f.payloads = make([]blackbox.Payload, 2*maxRow)
 	}
@@ -51,8 +54,13 @@ func (f *finder) row(s stored) int64 {
 	clear(f.entries)
 	clear(f.payloads)
 	f.ends = append(f.ends, len(f.facts))
-	return int64(len(f.ends) - 1)
+	return int64(len(f.ends) - 1), nil
 }
+
+// maxFacts is how many facts of a page there may be: SQLite finds those of one row more than are taken, unless it has to sort the table first.
+const maxFacts = 1 << 20
+
+var errKey = errors.New("the table of entries has no key, and is too large to be verified without: somebody made it anew")
 
 // of returns the facts of the row before which there were n.
 func (f *finder) of(n int64) []blackbox.Fact {
@@ -96,6 +104,7 @@ var errFinder = errors.New("navra_facts is for navra alone")
 
 // register makes the function known to connections that are opened from then on.
 var register = sync.OnceValue(func() error {
+	sqlite.RegisterConnectionHook(guard)
 	return sqlite.RegisterFunction("navra_facts", &sqlite.FunctionImpl{NArgs: 5, VolatileArgs: true, Scalar: func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 		f := finders.get(args[0])
 		if f == nil {
@@ -103,8 +112,8 @@ var register = sync.OnceValue(func() error {
 		}
 		seq, ok := args[1].(int64)
 		if !ok {
-			return nil, fmt.Errorf("the number of a row is not one: %v", args[1])
+			return nil, errNoNumber
 		}
-		return f.row(stored{seq: seq, bodies: raw(args[2]), hashes: raw(args[3]), payloads: raw(args[4])}), nil
+		return f.row(stored{seq: seq, bodies: raw(args[2]), hashes: raw(args[3]), payloads: raw(args[4])})
 	}})
 })

@@ -249,11 +249,13 @@ func (g *groupConn) before(db *DB) (b store.Before, err error) {
 	if err != nil || !ok {
 		return b, err
 	}
-	seq, _ := to[0].(int64)
-	hash, _ := to[1].([]byte)
+	seq, ok := to[0].(int64)
+	if !ok {
+		return b, errNoNumber
+	}
 	kept, _ := to[2].([]byte)
 	b.Head.Seq = blackbox.Seq(seq)
-	if b.Head.Hash, err = lastHash(hash); err != nil {
+	if b.Head.Hash, err = lastHash(raw(to[1])); err != nil {
 		return b, fmt.Errorf("entry %d: %w", seq, err)
 	}
 	b.Generation, err = store.ParseGeneration(kept)
@@ -269,7 +271,10 @@ func (g *groupConn) hashOf(top store.Receipt, n blackbox.Seq) ([32]byte, error) 
 	if ok, err := g.row(hashAt, to[:], int64(n)); err != nil || !ok {
 		return [32]byte{}, err
 	}
-	seq, _ := to[0].(int64)
+	seq, ok := to[0].(int64)
+	if !ok {
+		return [32]byte{}, errNoNumber
+	}
 	return hashIn(seq, raw(to[1]), n), nil
 }
 
@@ -330,6 +335,9 @@ func decodePayloads(b []byte, room []blackbox.Payload) (out []blackbox.Payload, 
 	}
 	out = room
 	for len(b) > 0 && err == nil {
+		if len(out) == blackbox.MaxPayloads {
+			return nil, errPayloads
+		}
 		out = append(out, blackbox.Payload{Name: nameOf(part()), Stored: part(), StoredSalt: part(), WholeSalt: part()})
 	}
 	if err != nil || len(out) == 0 {

@@ -103,17 +103,35 @@ func drop(ctx context.Context, tx *sql.Tx, from int64, below blackbox.Seq, limit
 
 // putBack takes rows out and puts them back as they are given.
 func putBack(ctx context.Context, tx *sql.Tx, rows []stored) error {
+	out := int64(0)
 	for _, r := range rows {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM entries WHERE seq = ?", r.seq); err != nil {
+		done, err := tx.ExecContext(ctx, "DELETE FROM entries WHERE seq = ?", r.seq)
+		if err != nil {
 			return err
 		}
+		n, err := done.RowsAffected()
+		if err != nil {
+			return err
+		}
+		out += n
+	}
+	if out != int64(len(rows)) { // what is there twice is a trace of something
+		return errOneRow
 	}
 	for _, r := range rows {
-		if _, err := tx.ExecContext(ctx, groupStatements[insert], r.seq, r.bodies, r.hashes, orNull(r.payloads)); err != nil {
+		if _, err := tx.ExecContext(ctx, groupStatements[insert], r.seq, notNull(r.bodies), notNull(r.hashes), orNull(r.payloads)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// notNull is a column's bytes, of which there may be none: the driver reads such a column as if it held nothing.
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }
 
 // full returns the first row that has payloads of entries below a number, and holds nobody up meanwhile; ok is false where there is none.

@@ -125,7 +125,10 @@ func (db *DB) upgrade(ctx context.Context, tx *sql.Tx, from int) error {
 	if err != nil {
 		return err
 	}
-	w := store.Upgraded(last, from, schemaVersion, db.now())
+	w, err := store.Upgraded(last, from, schemaVersion, db.now())
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, groupStatements[insert], int64(w.Seq), w.Encoded, w.Hash[:], nil); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ const (
 	codeCorrupt  = 11
 	codeFull     = 13
 	codeCantOpen = 14
+	codeAuth     = 23
 	codeNotADB   = 26
 )
 
@@ -45,6 +46,8 @@ func troubled(err error) error {
 		why = "the disk or folder of the database cannot be used"
 	case codeCorrupt, codeNotADB:
 		why = "the database file is damaged"
+	case codeAuth:
+		why = "the database has views or triggers in the place of navra's tables"
 	case codeFull:
 		why = "the disk is full"
 	default:
