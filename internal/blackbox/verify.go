@@ -12,6 +12,7 @@ type Row struct {
 	Encoded  []byte
 	Hash     [32]byte
 	Payloads []Payload // Name, Stored, StoredSalt, WholeSalt; the rest is in Encoded
+	Damaged  bool      // what is kept of payloads cannot be read
 }
 
 // A Report is what Verify found. It is good if Problem is "".
@@ -80,6 +81,9 @@ func (c *Checker) Fact(row Row) Fact {
 	if f.unread = decode(row.Encoded, &c.e, false); f.unread == nil {
 		f.seq, f.prev, f.payloads = c.e.Seq, c.e.Prev, checkPayloads(&c.e, row.Payloads)
 	}
+	if f.unread == nil && row.Damaged {
+		f.payloads = "what is kept of its payloads is damaged"
+	}
 	return f
 }
 
@@ -105,7 +109,7 @@ func (f Fact) problem(want Seq, prev [32]byte) string {
 func checkPayloads(e *Entry, kept []Payload) string {
 	for i, k := range kept {
 		if slices.ContainsFunc(kept[:i], func(before Payload) bool { return before.Name == k.Name }) {
-			return fmt.Sprintf("the %s are there twice", k.Name)
+			return fmt.Sprintf("its payload %.80q is there twice", k.Name)
 		}
 		found := false
 		for _, p := range e.Payloads {
@@ -114,11 +118,11 @@ func checkPayloads(e *Entry, kept []Payload) string {
 			}
 			found = true
 			if len(k.StoredSalt) != saltBytes || len(k.WholeSalt) != saltBytes || commit(k.StoredSalt, k.Stored) != p.StoredProof {
-				return fmt.Sprintf("the %s were edited: they are not what was committed to", k.Name)
+				return fmt.Sprintf("its payload %.80q was edited: it is not what was committed to", k.Name)
 			}
 		}
 		if !found {
-			return fmt.Sprintf("%s were added: the entry has none", k.Name)
+			return fmt.Sprintf("a payload %.80q was added: the entry has none of that name", k.Name)
 		}
 	}
 	return ""

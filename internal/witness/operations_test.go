@@ -216,12 +216,6 @@ func checkpoints() []operation {
 	return []operation{
 		{edited, "size", func(t *testing.T, l *log) { l.note(t, "\n30\n", "\n29\n") }, needsDatabase, 30, ""},
 		{edited, "root", func(t *testing.T, l *log) { l.note(t, "\n30\n", "\n30\nAAAA") }, needsDatabase, 30, ""},
-		{"a checkpoint is edited, and an entry before it too", "", func(t *testing.T, l *log) {
-			l.note(t, "\n30\n", "\n30\nAAAA")
-			l.edit(t, 7, `"allow"`, `"deny"`, false)
-		}, needsDatabase, 7, ""},
-		{"a checkpoint is said to be of a number of entries that there cannot be", "negative", func(t *testing.T, l *log) { l.exec(t, "UPDATE @checkpoints SET size = -3") }, needsDatabase, 1, ""},
-		{"a checkpoint is said to be of a number of entries that there cannot be", "none", func(t *testing.T, l *log) { l.exec(t, "UPDATE @checkpoints SET size = 0") }, needsDatabase, 1, ""},
 		{edited, "moved", func(t *testing.T, l *log) { l.exec(t, "UPDATE @checkpoints SET size = 29") }, needsDatabase, 29, ""},
 		{edited, "another key", func(t *testing.T, l *log) {
 			theirs, err := blackbox.NewSigner(seal.New().Seed("checkpoints"))
@@ -238,6 +232,12 @@ func checkpoints() []operation {
 			}
 			l.exec(t, "UPDATE @checkpoints SET note = $1", c.Note)
 		}, needsDatabase, 30, ""},
+		{"a checkpoint is edited, and an entry before it too", "", func(t *testing.T, l *log) {
+			l.note(t, "\n30\n", "\n30\nAAAA")
+			l.edit(t, 7, `"allow"`, `"deny"`, false)
+		}, needsDatabase, 7, ""},
+		{"a checkpoint is said to be of a number of entries that there cannot be", "negative", func(t *testing.T, l *log) { l.exec(t, "UPDATE @checkpoints SET size = -3") }, needsDatabase, 1, ""},
+		{"a checkpoint is said to be of a number of entries that there cannot be", "none", func(t *testing.T, l *log) { l.exec(t, "UPDATE @checkpoints SET size = 0") }, needsDatabase, 1, ""},
 		{"a checkpoint is removed, and nothing else", "", func(t *testing.T, l *log) { l.exec(t, "DELETE FROM @checkpoints") }, never, 0, ""},
 		{"a checkpoint's `frontier` is edited: it proves nothing", "", func(t *testing.T, l *log) {
 			l.exec(t, "UPDATE @checkpoints SET frontier = $1", []byte("x"))
