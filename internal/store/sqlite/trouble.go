@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"modernc.org/sqlite"
 
@@ -15,6 +17,7 @@ import (
 
 // Primary result codes of SQLite; extended ones have them in their low byte.
 const (
+	codeError    = 1
 	codePerm     = 3
 	codeBusy     = 5
 	codeLocked   = 6
@@ -38,6 +41,12 @@ func codeOf(err error) int {
 func troubled(err error) error {
 	why := ""
 	switch codeOf(err) {
+	case codeError:
+		if !otherTables(err) {
+			return err
+		}
+		why = "the database has other tables than this navra knows: a newer one has most likely upgraded it, and is to be started instead"
+		err = fmt.Errorf("%w: %s", err, why)
 	case codeBusy, codeLocked:
 		why = "the database is locked by another process"
 	case codeReadOnly, codePerm:
@@ -54,6 +63,11 @@ func troubled(err error) error {
 		return err
 	}
 	return &store.Trouble{Why: why, Err: err}
+}
+
+// otherTables reports whether SQLite misses a table or column. It has no code for that.
+func otherTables(err error) bool {
+	return slices.ContainsFunc([]string{"no such table", "no such column", "has no column named"}, func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
 // stale reports whether what a connection remembers of the file may be what is wrong: it is opened anew then, so that it sees when that was put right.

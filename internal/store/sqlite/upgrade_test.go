@@ -16,6 +16,7 @@ import (
 
 	"navra/internal/blackbox"
 	"navra/internal/scope"
+	"navra/internal/store"
 	"navra/internal/store/sqlite"
 )
 
@@ -389,5 +390,22 @@ func killed(t *testing.T, path string) bool {
 			_ = cmd.Process.Kill()
 			return <-ended != nil
 		}
+	}
+}
+
+// TestUpgradedMeanwhile: a process whose database a newer navra has upgraded denies, and says why.
+func TestUpgradedMeanwhile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "navra.db")
+	db := open(t, path)
+	if _, err := db.Commit(t.Context(), entry("before")); err != nil {
+		t.Fatal(err)
+	}
+	raw(t, path, "ALTER TABLE entries RENAME COLUMN hashes TO newer")
+	if _, err := db.Commit(t.Context(), entry("after")); err == nil || !strings.Contains(err.Error(), "a newer one has most likely upgraded it") || store.Why(err) == "" {
+		t.Errorf("Commit = %v, want an error that names the upgrade, in public too", err)
+	}
+	raw(t, path, "ALTER TABLE entries RENAME COLUMN newer TO hashes")
+	if _, err := db.Commit(t.Context(), entry("after")); err != nil {
+		t.Errorf("when that is undone: %v", err)
 	}
 }
