@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// measureEvery is how often room is measured; what this process writes in between is counted.
+	// measureEvery is how often room is measured; what this process writes in between is counted. Where much of what is left was written it is measured
+	// sooner, but not more often than measureSoon.
 	measureEvery = 500 * time.Millisecond
+	measureSoon  = 10 * time.Millisecond
 	measureTime  = 5 * time.Second
 )
 
@@ -45,6 +47,12 @@ func watchSpace(ctx context.Context, db database, maxBytes int64, log *slog.Logg
 				return
 			case <-tick.C:
 				s.measure(ctx, db)
+			case <-s.limit.Due():
+				s.measure(ctx, db)
+				select {
+				case <-ctx.Done():
+				case <-time.After(measureSoon):
+				}
 			}
 		}
 	})

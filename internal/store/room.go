@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -51,8 +52,11 @@ const (
 	// One part in reserveShare of what there may be is kept back for what has to be written about calls that were let through.
 	reserveShare = 16
 	maxReserve   = 64 << 20
-	// perEntry is about what an entry takes up besides its payloads, in bytes.
+	// perEntry is about what an entry takes up besides its payloads, in bytes; twice is how often it lies on the disk: in the database, and before in its log.
 	perEntry = 1500
+	twice    = 2
+	// dueShare is one part of the room that is left: where more than that was counted, it is measured again.
+	dueShare = 4
 	// fresh is how long a commit that failed counts against the store.
 	fresh = 10 * time.Second
 )
@@ -68,7 +72,8 @@ type Limit struct {
 	mu      sync.Mutex
 	room    Room // as measured; guarded by mu
 	known   bool // guarded by mu
-	written int64
+	written int64 // since then, as counted
+	due     chan struct{}
 	failed  error // of the newest commit; guarded by mu
 	at      time.Time
 	said    string
@@ -76,7 +81,22 @@ type Limit struct {
 
 // NewLimit returns a limit of so many bytes; 0: of the disk alone. changed is called with what State says when it is another than before.
 func NewLimit(bytes int64, changed func(why string, full bool, r Room)) *Limit {
-	return &Limit{max: bytes, changed: changed}
+	return &Limit{max: bytes, changed: changed, due: make(chan struct{}, 1)}
+}
+
+// Due tells when room is to be measured again, since much of what was left has been written to: what is counted is not exact.
+func (l *Limit) Due() <-chan struct{} { return l.due }
+
+// left is how much room there was when it was measured.
+func (l *Limit) left() int64 {
+	left := int64(math.MaxInt64)
+	if l.max > 0 {
+		left = l.max - l.room.Used
+	}
+	if l.room.Disk > 0 {
+		left = min(left, l.room.Free)
+	}
+	return left
 }
 
 // Measured takes how much room there is now.
@@ -147,9 +167,15 @@ func (l *Limit) note(c Commit, err error) {
 	switch {
 	case err == nil:
 		l.failed = nil
-		l.written += perEntry
+		l.written += twice * perEntry
 		for _, p := range c.Entry.Payloads {
-			l.written += int64(len(p.Stored))
+			l.written += twice * int64(len(p.Stored))
+		}
+		if l.known && l.written > l.left()/dueShare {
+			select {
+			case l.due <- struct{}{}:
+			default:
+			}
 		}
 		tell = l.news()
 	case !errors.Is(err, ErrStale) && !errors.Is(err, ErrNotFound) && !errors.Is(err, context.Canceled):

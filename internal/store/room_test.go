@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -65,11 +66,20 @@ func TestLimitCountsBetweenMeasurements(t *testing.T) {
 	l.Limit.Measured(Room{Used: 10 << 20})
 	c := Commit{Entry: blackbox.Entry{Payloads: []blackbox.Payload{{Stored: make([]byte, 4096)}}}}
 	err := error(nil)
+	due := 0
 	for s.n < 5000 && err == nil {
 		_, err = l.Commit(t.Context(), c)
+		select {
+		case <-l.Limit.Due():
+			due = cmp.Or(due, s.n)
+		default:
+		}
 	}
-	if !errors.Is(err, ErrFull) || s.n < 700 || s.n > 1280 {
+	if !errors.Is(err, ErrFull) || s.n < 350 || s.n > 640 { // each takes up 4 KiB and more, twice
 		t.Errorf("%v after %d commits, want it full after 5 MiB", err, s.n)
+	}
+	if due < 90 || due > 192 {
+		t.Errorf("it is to be measured again after %d commits, want after a quarter of 6 MiB", due)
 	}
 	c.Reserve = true
 	if _, err := l.Commit(t.Context(), c); err != nil {
