@@ -70,8 +70,8 @@ type Limit struct {
 	changed func(why string, full bool, r Room) // what State says is another than before
 
 	mu      sync.Mutex
-	room    Room // as measured; guarded by mu
-	known   bool // guarded by mu
+	room    Room  // as measured; guarded by mu
+	known   bool  // guarded by mu
 	written int64 // since then, as counted
 	due     chan struct{}
 	failed  error // of the newest commit; guarded by mu
