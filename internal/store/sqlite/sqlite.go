@@ -32,8 +32,9 @@ type Options struct {
 // busyTimeout is how long a process waits for another's write lock.
 const busyTimeout = 10 * time.Second
 
-// pageSize is that of a new file, in bytes: so large that an entry with a payload, of which 4 KiB are kept, needs no page of its own besides.
-const pageSize = 8192
+// pageSize is that of a new file, in bytes. What an entry has beyond it lies in pages that are read straight to where they are wanted; with larger ones an entry
+// with a payload of 4 KiB would leave half of its page empty.
+const pageSize = 4096
 
 // walSize is what the write-ahead log keeps of its size, in bytes, once its pages are in the main file: what SQLite lets it grow to, of pages of that
 // size, where nobody reads for long. Without a limit it would stay as large as it has ever been, and count as room that is used.
