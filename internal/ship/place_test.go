@@ -64,11 +64,7 @@ func TestEditedPlace(t *testing.T) {
 				}
 				b := bench(t)
 				s := b.start(nil)
-				b.to.UntilSeq(b.add(12))
-				until(t, "it rests", func() bool {
-					p, err := b.db.Kept(t.Context(), s.turn.key)
-					return err == nil && strings.HasPrefix(string(p), "12 - ")
-				})
+				b.rests(s, b.add(12))
 				b.to.Stop()
 				last := b.add(15)
 				b.edit(s.turn, tt.edit)
@@ -83,12 +79,9 @@ func TestEditedPlace(t *testing.T) {
 				b.told = nil
 				last = b.add(5)
 				b.edit(s.turn, tt.edit)
-				b.start(nil)
+				s = b.start(nil)
 				b.to.UntilSeq(last)
-				until(t, "it rests", func() bool {
-					p, err := b.db.Kept(t.Context(), s.turn.key)
-					return err == nil && strings.HasPrefix(string(p), fmt.Sprint(last, " - "))
-				})
+				b.rests(s, last)
 				if tt.why == gone { // as if there never was one
 					return
 				}
