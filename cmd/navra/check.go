@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"navra/internal/config"
+	"navra/internal/gateway"
 	"navra/internal/policy"
+	"navra/internal/store/postgres"
 )
 
 func checkCmd(s std) *cobra.Command {
@@ -32,7 +34,7 @@ func checkCmd(s std) *cobra.Command {
 			if f.Listen.Address != "" {
 				err = f.CheckServe()
 			}
-			if err = errors.Join(err, checkCertificates(f), checkUpstreams(f)); err != nil {
+			if err = errors.Join(err, checkStore(p.StoreURL), checkCertificates(f), checkUpstreams(f, p.Specs)); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.out, "%s is valid: %s, %s, %s\n", path, count(len(f.Upstreams), "upstream"), count(len(f.Principals), "principal"), count(len(f.Roles), "role"))
@@ -50,8 +52,15 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkUpstreams finds folders that are not there and rules about upstreams that there are not.
-func checkUpstreams(f *config.File) error {
+func checkStore(url gateway.Secret) error {
+	if url == "" {
+		return nil
+	}
+	return postgres.CheckURL(string(url))
+}
+
+// checkUpstreams finds programs and folders that are not there and rules about upstreams that there are not.
+func checkUpstreams(f *config.File, specs []gateway.Spec) error {
 	var errs []error
 	var names []string
 	for _, u := range f.Upstreams {
@@ -60,6 +69,11 @@ func checkUpstreams(f *config.File) error {
 			if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
 				errs = append(errs, fmt.Errorf("%s: upstreams.%s.%s: %s is no folder", f.Path, u.Name, what, dir))
 			}
+		}
+	}
+	for _, s := range specs {
+		if err := s.Find(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: upstreams.%s.command: %w", f.Path, s.Name, err))
 		}
 	}
 	for role, r := range f.Roles {

@@ -70,8 +70,8 @@ func open(ctx context.Context, url string, o Options, steps []string) (*DB, erro
 		o.Schema = defaultSchema
 	}
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil { // it quotes the URL, and what it hides of it depends on how the URL is broken
-		return nil, errors.New("store: the URL of the PostgreSQL database cannot be read, or names a file that is not there; want postgres://USER:PASSWORD@HOST:PORT/DATABASE, with % before what a URL cannot hold")
+	if err != nil {
+		return nil, errURL
 	}
 	c := cfg.ConnConfig
 	if c.ConnectTimeout == 0 {
@@ -89,6 +89,17 @@ func open(ctx context.Context, url string, o Options, steps []string) (*DB, erro
 	}
 	return db, nil
 }
+
+// CheckURL finds what Open would not take of a URL, without connecting. What it returns quotes nothing of it.
+func CheckURL(url string) error {
+	if _, err := pgxpool.ParseConfig(url); err != nil {
+		return errURL
+	}
+	return nil
+}
+
+// errURL stands for pgx's, which quotes the URL, and hides of it what depends on how the URL is broken.
+var errURL = errors.New("store: the URL of the PostgreSQL database cannot be read, has an sslmode that there is not, or names a file that is not there; want postgres://USER:PASSWORD@HOST:PORT/DATABASE, with % before what a URL cannot hold")
 
 func (db *DB) connect(ctx context.Context, cfg *pgxpool.Config) (err error) {
 	if db.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"navra/internal/shim"
@@ -43,6 +44,19 @@ func (d direct) Kill() { signalGroup(d.Process.Pid, true) }
 func (d direct) Wait() { _ = d.Cmd.Wait() } // how it ended does not matter here: what it owed is failed by the reader
 
 type pipes struct{ in, out, err *os.File }
+
+// Find looks for the program of an upstream that is one, where starting it does.
+func (s Spec) Find() error {
+	if len(s.Command) == 0 {
+		return nil
+	}
+	program := s.Command[0]
+	if s.Dir != "" && filepath.Base(program) != program && !filepath.IsAbs(program) {
+		program = filepath.Join(s.Dir, program)
+	}
+	_, err := exec.LookPath(program)
+	return err
+}
 
 // startProcess starts the child in a process group of its own, with pipes of navra's, under a supervisor if there is a program for it.
 func startProcess(s Spec, supervisor string) (*process, pipes, error) {
