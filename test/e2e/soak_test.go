@@ -283,13 +283,18 @@ func (c *crowd) overSocket(addr, token string) {
 		c.lost.Add(1)
 		return
 	}
+	var done atomic.Bool
 	defer conn.Close(ws.StatusNormalClosure, "")
+	defer done.Store(true)
 	read := make(chan message, 64)
 	go func() {
 		defer close(read)
 		for {
 			_, b, err := conn.Read(ctx)
 			if err != nil {
+				if !done.Load() {
+					c.t.Errorf("a connection ended: %v", err)
+				}
 				return
 			}
 			var m message

@@ -69,13 +69,12 @@ func (db *DB) Scope(ctx context.Context, o scope.Opening) (scope.Scope, error) {
 }
 
 // scope reads a scope as it was committed last.
-func (db *DB) scope(ctx context.Context, id scope.ID) (store.Used, error) {
-	q, err := db.prepared(ctx, scopeQuery)
-	if err != nil {
-		return store.Used{}, db.heard(err)
-	}
-	u, err := scanScope(id, q.QueryRowContext(ctx, id))
-	return u, db.heard(err)
+func (db *DB) scope(ctx context.Context, id scope.ID) (u store.Used, err error) {
+	err = db.ask(ctx, scopeQuery, func(q *sql.Stmt) (err error) {
+		u, err = scanScope(id, q.QueryRowContext(ctx, id))
+		return err
+	})
+	return u, err
 }
 
 // begin makes a scope, or starts one that has ended anew: under a version that it never had.
@@ -124,29 +123,34 @@ func inherited(ctx context.Context, tx *sql.Tx, o scope.Opening, oldest int64) (
 }
 
 // Placeholders implements store.Store.
-func (db *DB) Placeholders(ctx context.Context, id scope.ID) ([]scope.Placeholder, error) {
-	q, err := db.prepared(ctx, "SELECT kind, n, principal, tag, box, objects FROM placeholders WHERE scope = ? ORDER BY kind, n")
+func (db *DB) Placeholders(ctx context.Context, id scope.ID) (out []scope.Placeholder, err error) {
+	err = db.ask(ctx, "SELECT kind, n, principal, tag, box, objects FROM placeholders WHERE scope = ? ORDER BY kind, n", func(q *sql.Stmt) (err error) {
+		out, err = scanPlaceholders(q.QueryContext(ctx, id))
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("placeholders: %w", db.heard(err))
+		return nil, fmt.Errorf("placeholders: %w", err)
 	}
-	rows, err := q.QueryContext(ctx, id)
+	return out, nil
+}
+
+func scanPlaceholders(rows *sql.Rows, err error) (out []scope.Placeholder, _ error) {
 	if err != nil {
-		return nil, fmt.Errorf("placeholders: %w", db.heard(err))
+		return nil, err
 	}
 	defer rows.Close()
-	var out []scope.Placeholder
 	for rows.Next() {
 		var p scope.Placeholder
 		var tag []byte
 		var objects string
 		if err := rows.Scan(&p.Kind, &p.N, &p.Principal, &tag, &p.Box, &objects); err != nil {
-			return nil, fmt.Errorf("placeholders: %w", err)
+			return nil, err
 		}
 		copy(p.Tag[:], tag)
 		if err := json.Unmarshal([]byte(objects), &p.Objects); err != nil {
-			return nil, fmt.Errorf("placeholders: %w", err)
+			return nil, err
 		}
 		out = append(out, p)
 	}
-	return out, db.heard(rows.Err())
+	return out, rows.Err()
 }

@@ -13,13 +13,12 @@ const controlsQuery = `SELECT key, value FROM kept WHERE key IN ('generation', '
 	UNION ALL SELECT 'revoked', CAST(id AS BLOB) FROM tokens WHERE revoked <> 0`
 
 // Controls implements store.Store.
-func (db *DB) Controls(ctx context.Context) (store.Controls, error) {
-	q, err := db.prepared(ctx, controlsQuery)
-	if err != nil {
-		return store.Controls{}, db.heard(err)
-	}
-	c, err := scanControls(q.QueryContext(ctx))
-	return c, db.heard(err)
+func (db *DB) Controls(ctx context.Context) (c store.Controls, err error) {
+	err = db.ask(ctx, controlsQuery, func(q *sql.Stmt) (err error) {
+		c, err = scanControls(q.QueryContext(ctx))
+		return err
+	})
+	return c, err
 }
 
 func scanControls(rows *sql.Rows, err error) (store.Controls, error) {

@@ -255,15 +255,12 @@ func whole(b []byte) (h [32]byte) {
 
 // Head implements store.Log.
 func (db *DB) Head(ctx context.Context) (r store.Receipt, err error) {
-	q, err := db.prepared(ctx, headQuery)
-	if err != nil {
-		return r, db.heard(err)
-	}
 	var hashes []byte
-	if err := q.QueryRowContext(ctx).Scan(&r.Seq, &hashes); errors.Is(err, sql.ErrNoRows) {
+	err = db.ask(ctx, headQuery, func(q *sql.Stmt) error { return q.QueryRowContext(ctx).Scan(&r.Seq, &hashes) })
+	if errors.Is(err, sql.ErrNoRows) {
 		return store.Receipt{}, nil
 	} else if err != nil {
-		return r, db.heard(err)
+		return r, err
 	}
 	r.Hash, _ = lastHash(hashes) // zero, which fits nothing, where it has none
 	return r, nil

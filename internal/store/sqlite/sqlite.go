@@ -61,6 +61,9 @@ type DB struct {
 	tail      store.Tail   // of who holds the head lock
 	bare      atomic.Int64 // below this entry DropPayloads has left no payload
 
+	reading turns // on read
+	writing turns // on write, beside the one group
+
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu
 }
@@ -81,7 +84,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err := register(); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}
-	db := &DB{path: abs, now: o.Now, stmts: map[string]*sql.Stmt{}}
+	db := &DB{path: abs, now: o.Now, reading: newTurns(readers), writing: newTurns(1), stmts: map[string]*sql.Stmt{}}
 	if db.write, err = sql.Open("sqlite", dsn(abs, o, true)); err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}

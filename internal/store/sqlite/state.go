@@ -64,11 +64,11 @@ func addPlaceholder(ctx context.Context, tx *sql.Tx, id scope.ID, p *scope.Place
 
 // Kept implements store.Store.
 func (db *DB) Kept(ctx context.Context, key string) (value []byte, err error) {
-	err = db.read.QueryRowContext(ctx, "SELECT value FROM kept WHERE key = ?", key).Scan(&value)
+	err = db.ask(ctx, "SELECT value FROM kept WHERE key = ?", func(q *sql.Stmt) error { return q.QueryRowContext(ctx, key).Scan(&value) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, store.ErrNotFound
 	}
-	return value, db.heard(err)
+	return value, err
 }
 
 const keepStatement = "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -112,12 +112,8 @@ func (db *DB) EndSession(ctx context.Context, nonce string, expires time.Time) e
 
 // SessionEnded implements store.Store.
 func (db *DB) SessionEnded(ctx context.Context, nonce string) (ended bool, err error) {
-	q, err := db.prepared(ctx, "SELECT EXISTS (SELECT 1 FROM sessions_ended WHERE nonce = ?)")
-	if err != nil {
-		return false, db.heard(err)
-	}
-	err = q.QueryRowContext(ctx, nonce).Scan(&ended)
-	return ended, db.heard(err)
+	err = db.ask(ctx, "SELECT EXISTS (SELECT 1 FROM sessions_ended WHERE nonce = ?)", func(q *sql.Stmt) error { return q.QueryRowContext(ctx, nonce).Scan(&ended) })
+	return ended, err
 }
 
 const tokenColumns = "SELECT id, hash, principal, created, expires, revoked FROM tokens"
@@ -157,16 +153,15 @@ func (db *DB) AddToken(ctx context.Context, t auth.Token) error {
 }
 
 // TokenByHash implements store.Store.
-func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (auth.Token, error) {
-	q, err := db.prepared(ctx, tokenColumns+" WHERE hash = ?")
-	if err != nil {
-		return auth.Token{}, db.heard(err)
-	}
-	t, err := scanToken(q.QueryRowContext(ctx, hash[:]).Scan)
+func (db *DB) TokenByHash(ctx context.Context, hash [32]byte) (t auth.Token, err error) {
+	err = db.ask(ctx, tokenColumns+" WHERE hash = ?", func(q *sql.Stmt) (err error) {
+		t, err = scanToken(q.QueryRowContext(ctx, hash[:]).Scan)
+		return err
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return auth.Token{}, store.ErrNotFound
 	}
-	return t, db.heard(err)
+	return t, err
 }
 
 // Tokens implements store.Store; the oldest first.

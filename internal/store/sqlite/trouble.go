@@ -103,6 +103,10 @@ func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 			return err
 		}
 	}
+	if err := db.writing.take(ctx); err != nil {
+		return err
+	}
+	defer db.writing.give()
 	conn, err := db.write.Conn(ctx)
 	if err != nil {
 		return db.heard(err)

@@ -58,7 +58,7 @@ const Subprotocol = "mcp"
 // times are how long things may take.
 type times struct {
 	recheck time.Duration // between two proofs of an idle client's principal
-	check   time.Duration // of one such proof
+	check   time.Duration // of one such proof; long, since a busy machine is no reason to end what is in flight, and nothing passes while it waits
 	ping    time.Duration // between two pings
 	silence time.Duration // without a pong or anything else, while it is listened for
 	message time.Duration // from a message's first byte to its last
@@ -68,7 +68,7 @@ type times struct {
 }
 
 var usual = times{
-	recheck: 15 * time.Second, check: 5 * time.Second, ping: 15 * time.Second, silence: 30 * time.Second,
+	recheck: 15 * time.Second, check: 30 * time.Second, ping: 15 * time.Second, silence: 30 * time.Second,
 	message: 60 * time.Second, write: 10 * time.Second, cancel: time.Second, close: 2 * time.Second,
 }
 
