@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ func checkCmd(s std) *cobra.Command {
 			if f.Listen.Address != "" {
 				err = f.CheckServe()
 			}
-			if err = errors.Join(err, checkCertificates(f), checkUpstreams(f)); err != nil {
+			if err = errors.Join(err, checkCertificates(f), checkUpstreams(f), checkCheckpoint(f)); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.out, "%s is valid: %s, %s, %s\n", path, count(len(f.Upstreams), "upstream"), count(len(f.Principals), "principal"), count(len(f.Roles), "role"))
@@ -48,6 +49,18 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// checkCheckpoint finds a file for checkpoints that could not be made: that would be seen when the first one is due.
+func checkCheckpoint(f *config.File) error {
+	if f.Blackbox.CheckpointTo == "" {
+		return nil
+	}
+	dir := filepath.Dir(f.Blackbox.CheckpointTo)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s: blackbox.checkpoint_to: %s is no folder", f.Path, dir)
+	}
+	return nil
 }
 
 // checkUpstreams finds folders that are not there and rules about upstreams that there are not.

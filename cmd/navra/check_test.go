@@ -19,6 +19,8 @@ func TestCheckSays(t *testing.T) {
 	}{
 		{"one of each", "upstreams: {a: {command: x}}\nprincipals: {p: {roles: [r]}}\nroles: {r: {}}\n", exitOK, "valid: 1 upstream, 1 principal, 1 role\n"},
 		{"two, and none", "upstreams: {a: {command: x}, b: {command: x}}\n", exitOK, "valid: 2 upstreams, 0 principals, 0 roles\n"},
+		{"a folder for checkpoints that is not there", "upstreams: {a: {command: x}}\nblackbox: {checkpoint_to: gone/c}\n", exitError, "blackbox.checkpoint_to: " + filepath.Join(dir, "gone") + " is no folder"},
+		{"one that is there", "upstreams: {a: {command: x}}\nblackbox: {checkpoint_to: c}\n", exitOK, "valid"},
 		{"an authority that is not there", "upstreams: {a: {url: \"https://h/\", tls: {ca: gone.pem}}}\n", exitError, `upstream "a": tls.ca: open ` + filepath.Join(dir, "gone.pem")},
 		{"a collector's", "upstreams: {a: {command: x}}\nblackbox: {ship: {otlp: {endpoint: \"https://h\", ca: gone.pem}}}\n", exitError, "blackbox.ship.otlp: ca: open " + filepath.Join(dir, "gone.pem")},
 	} {
