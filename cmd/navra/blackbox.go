@@ -201,8 +201,8 @@ func showCmd(s std, o *storeFlags) *cobra.Command {
 }
 
 func showEntry(ctx context.Context, s std, o storeFlags, name string, asJSON bool) error {
-	if !isNumber(name) && !isRef(name) {
-		return usageError{fmt.Errorf("%q is neither the number of an entry nor a reference, which has 16 letters and digits; see navra blackbox list", name)}
+	if err := usableName(name); err != nil {
+		return err
 	}
 	db, _, err := o.open(ctx, s, true)
 	if err != nil {

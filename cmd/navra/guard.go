@@ -277,17 +277,20 @@ type proofFile struct {
 
 func proveCmd(s std, o *storeFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "prove NUMBER", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json", Args: cobra.ExactArgs(1),
+		Use: "prove NUMBER|REFERENCE", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json\n  navra blackbox prove 4l5zeqv6d7qj2m3c > proof.json", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.ParseUint(args[0], 10, 63)
-			if err != nil || n == 0 {
-				return usageError{fmt.Errorf("%q is no number of an entry, such as 42", args[0])}
+			if err := usableName(args[0]); err != nil {
+				return err
 			}
 			db, keyPath, err := o.openLog(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
+			r, err := findEntry(cmd.Context(), db, args[0])
+			if err != nil {
+				return err
+			}
 			e, signer, err := o.evidence(keyPath)
 			if err != nil {
 				return err
@@ -298,7 +301,7 @@ func proveCmd(s std, o *storeFlags) *cobra.Command {
 			if e.Also, err = witness.Keys(cmd.Context(), db, db, e.Key); err != nil {
 				return err
 			}
-			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n), e)
+			p, err := witness.ProofOf(cmd.Context(), db, signer, r.Seq, e)
 			if err != nil {
 				return err
 			}

@@ -51,6 +51,9 @@ func TestVerifyRefusals(t *testing.T) {
 	}
 	db, proof, checkpoint, key := aLog(t)
 	_, _, others, otherKey := aLog(t)
+	_, listed, _ := command("blackbox", "list", "--json", "-n", "1", "--store", db)
+	_, ref, _ := strings.Cut(listed, `"ref":"`)
+	ref, _, _ = strings.Cut(ref, `"`)
 	longer, wrong := strings.Replace(checkpoint, "\n2\n", "\n3\n", 1), strings.Replace(proof, "pause", "pausf", 1)
 	if longer == checkpoint || wrong == proof {
 		t.Fatalf("nothing to change in %s, %s", checkpoint, proof)
@@ -69,6 +72,9 @@ func TestVerifyRefusals(t *testing.T) {
 		{"another log's", []string{"verify", "--since", file("a", checkpoint), "--since", file("others", others)}, exitError, "others: checkpoint: it is signed by \"navra/"},
 		{"no file", []string{"verify", "--since", "gone"}, exitError, "--since: open gone"},
 		{"no database", []string{"verify", "--store", "gone.db"}, exitError, "gone.db: it is not there"},
+		{"no entry", []string{"prove", "3", "--store", db}, exitError, "there is no entry 3: the newest is 2"},
+		{"no number", []string{"prove", "first", "--store", db}, exitUsage, "neither the number of an entry nor a reference"},
+		{"by its reference", []string{"prove", ref, "--store", db}, exitOK, "verify-proof FILE"},
 		{"proved", []string{"verify-proof", file("proof", proof), "--key", key}, exitOK, "proved: entry 1 of 2 in navra/"},
 		{"without a key", []string{"verify-proof", file("proof", proof)}, exitUsage, "--key is missing"},
 		{"half a key for a proof", []string{"verify-proof", file("proof", proof), "--key", "navra/x"}, exitUsage, "is no verifier key"},
