@@ -143,7 +143,7 @@ def main():
         if db.execute(MADE).fetchone() != (3, 2) or db.execute(ODD).fetchone(): raise sqlite3.Error("it is not a navra database of schema 3")
         n, checkpoints, root = verify(db, args.key and keys_from(db, args.key))
     except Bad as e: return print(e) or 1
-    except sqlite3.Error as e: return print("%s: %s" % (args.database, e), file=sys.stderr) or 2
+    except sqlite3.Error as e: return print("%s: %s%s" % (args.database, e, ": it is not there, or its folder cannot be written: then copy it, and FILE-wal if there is one" if re.search("open|readonly", str(e)) else ""), file=sys.stderr) or 2
     print("whole: %d entries, root %s" % (n, root))
     return print("checkpoints: %d, signatures %s" % (checkpoints, "checked" if args.key else "not checked"), file=sys.stderr) or 0
 

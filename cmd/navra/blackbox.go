@@ -35,7 +35,7 @@ type filterFlags struct {
 
 func (o *filterFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.since, "since", "", "from this time on: RFC 3339, or how long ago, such as 2h or 7d")
+	f.StringVar(&o.since, "since", "", "from this time on: RFC 3339, a local date such as 2026-07-28 or '2026-07-28 15:04', or how long ago, such as 2h or 7d")
 	f.StringVar(&o.until, "until", "", "before this time, given alike")
 	f.StringVar(&o.filter.Principal, "principal", "", "only of this principal")
 	f.StringVar(&o.filter.Tool, "tool", "", "only of targets like this, * and ? standing for any characters: files/read_*, or read_* of all upstreams")
@@ -201,8 +201,8 @@ func showCmd(s std, o *storeFlags) *cobra.Command {
 }
 
 func showEntry(ctx context.Context, s std, o storeFlags, name string, asJSON bool) error {
-	if !isNumber(name) && !isRef(name) {
-		return usageError{fmt.Errorf("%q is neither the number of an entry nor a reference, which has 16 letters and digits; see navra blackbox list", name)}
+	if err := usableName(name); err != nil {
+		return err
 	}
 	db, _, err := o.open(ctx, s, true)
 	if err != nil {

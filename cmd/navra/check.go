@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func checkCmd(s std) *cobra.Command {
 			if f.Listen.Address != "" {
 				err = f.CheckServe()
 			}
-			if err = errors.Join(err, checkStore(p.StoreURL), checkCertificates(f), checkUpstreams(f, p.Specs)); err != nil {
+			if err = errors.Join(err, checkStore(p.StoreURL), checkCertificates(f), checkUpstreams(f, p.Specs), checkCheckpoint(f)); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.out, "%s is valid: %s, %s, %s\n", path, count(len(f.Upstreams), "upstream"), count(len(f.Principals), "principal"), count(len(f.Roles), "role"))
@@ -57,6 +58,18 @@ func checkStore(url gateway.Secret) error {
 		return nil
 	}
 	return postgres.CheckURL(string(url))
+}
+
+// checkCheckpoint finds a file for checkpoints that could not be made: that would be seen when the first one is due.
+func checkCheckpoint(f *config.File) error {
+	if f.Blackbox.CheckpointTo == "" {
+		return nil
+	}
+	dir := filepath.Dir(f.Blackbox.CheckpointTo)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s: blackbox.checkpoint_to: %s is no folder", f.Path, dir)
+	}
+	return nil
 }
 
 // checkUpstreams finds programs and folders that are not there and rules about upstreams that there are not.

@@ -32,6 +32,8 @@ func TestCheckSays(t *testing.T) {
 		{"one that cannot be run", "upstreams: {a: {command: [" + filepath.Join(dir, "plain") + "]}}\n", exitError, "upstreams.a.command: exec: "},
 		{"one that is found from the folder", "upstreams: {a: {command: ./" + base + ", cwd: " + filepath.Dir(program) + "}}\n", exitOK, "valid: 1 upstream"},
 		{"a database that cannot be", "store: \"postgres://u:hunter2@h/d?sslmode=maybe\"\nupstreams: {a: {command: " + base + "}}\n", exitError, "has an sslmode that there is not"},
+		{"a folder for checkpoints that is not there", "upstreams: {a: {command: " + base + "}}\nblackbox: {checkpoint_to: gone/c}\n", exitError, "blackbox.checkpoint_to: " + filepath.Join(dir, "gone") + " is no folder"},
+		{"one that is there", "upstreams: {a: {command: " + base + "}}\nblackbox: {checkpoint_to: c}\n", exitOK, "valid"},
 		{"an authority that is not there", "upstreams: {a: {url: \"https://h/\", tls: {ca: gone.pem}}}\n", exitError, `upstream "a": tls.ca: open ` + filepath.Join(dir, "gone.pem")},
 		{"a collector's", "upstreams: {a: {command: " + base + "}}\nblackbox: {ship: {otlp: {endpoint: \"https://h\", ca: gone.pem}}}\n", exitError, "blackbox.ship.otlp: ca: open " + filepath.Join(dir, "gone.pem")},
 	} {

@@ -183,13 +183,13 @@ func playDemo(ctx context.Context, s std, path string, stage demo.Stage, stay, o
 	if !rep.OK() {
 		return fmt.Errorf("the blackbox is not whole: entry %d: %s", rep.At, rep.Problem)
 	}
-	fmt.Fprintf(s.out, "\nThe blackbox is whole: %d entries, none edited, removed or inserted. See them:\n  navra blackbox list --store %s\n", rep.Entries, path)
+	fmt.Fprintf(s.out, "\nThe blackbox is whole: %d entries, none edited, removed or inserted. See them:\n  %s blackbox list --store %s\n", rep.Entries, os.Args[0], path)
 	if stay {
 		fmt.Fprintf(s.out, "\nConnect a real client while this runs, such as Claude Code:\n  claude mcp add --transport http navra %s --header \"Authorization: Bearer %s\"\n", stage.URL, stage.Tokens["ann"])
 	} else if own {
 		fmt.Fprintf(s.out, "\nKeep it serving with --stay (STAY=1 for make run), or put navra before the server in your client's configuration with navra wrap.\n")
 	} else {
-		fmt.Fprintf(s.out, "\nConnect a real client: put navra before your own server, such as\n  claude mcp add files -- navra wrap -- npx -y @modelcontextprotocol/server-filesystem .\n")
+		fmt.Fprintf(s.out, "\nConnect a real client: put navra before your own server, such as\n  claude mcp add files -- %s wrap -- npx -y @modelcontextprotocol/server-filesystem .\n", stage.Stdio[0])
 	}
 	return nil
 }

@@ -107,6 +107,14 @@ func isRef(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
+// usableName refuses an argument that names no entry.
+func usableName(text string) error {
+	if isNumber(text) || isRef(text) {
+		return nil
+	}
+	return usageError{fmt.Errorf("%q is neither the number of an entry nor a reference, which has 16 letters and digits; see navra blackbox list", text)}
+}
+
 func findEntry(ctx context.Context, db database, name string) (view.Record, error) {
 	last, err := db.Last(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -22,6 +23,7 @@ import (
 	"navra/internal/heads"
 	"navra/internal/seal"
 	"navra/internal/store"
+	"navra/internal/store/sqlite"
 	"navra/internal/witness"
 )
 
@@ -155,6 +157,9 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 		Use: "verify", Short: "Check that no entry was edited, removed, inserted, reordered or cut off", Args: cobra.NoArgs,
 		Example: "  navra blackbox verify\n  navra blackbox verify --since checkpoint.txt   # one that was copied elsewhere",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := usableKey(key, false); err != nil {
+				return err
+			}
 			db, keyPath, err := o.openLog(cmd.Context(), s)
 			if err != nil {
 				return err
@@ -180,14 +185,18 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 			for _, path := range since {
 				note, err := os.ReadFile(path)
 				if err != nil {
-					return err
+					return fmt.Errorf("--since: %w", err)
 				}
-				e.Since = append(e.Since, note)
+				e.Since = append(e.Since, append(bytes.TrimRight(note, "\n"), '\n')) // who copies a text may add a line
 			}
 			if e.Key == "" && len(since) > 0 {
 				return usageError{errors.New("--since needs the log's verifier key: --key navra/…+…+…")}
 			}
-			return verify(cmd.Context(), s, db, e, keyPath)
+			err = verify(cmd.Context(), s, db, e, keyPath)
+			if unused := (witness.SinceError{}); errors.As(err, &unused) {
+				return fmt.Errorf("--since %s: %w (the log was not verified)", since[unused.N], unused)
+			}
+			return err
 		},
 	}
 	c.Flags().StringArrayVar(&since, "since", nil, "a checkpoint that was copied elsewhere")
@@ -205,7 +214,31 @@ func keyless(ctx context.Context, db database, keyPath string) error {
 	if len(kept) == 0 && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("the key %s is not there: the log cannot be held against its %d checkpoints and the heads file; give the verifier key that was noted down with --key, or for the chain alone use contrib/verify.py", keyPath, len(kept))
+	against := fmt.Sprintf("its %d checkpoints", len(kept))
+	if err == nil {
+		against += " and the heads file"
+	}
+	chain := ""
+	if _, file := db.(*sqlite.DB); file {
+		chain = ", or for the chain alone use contrib/verify.py"
+	}
+	return fmt.Errorf("the key %s is not there: the log cannot be held against %s; give the verifier key that was noted down with --key%s", keyPath, against, chain)
+}
+
+const wayOut = "Copy the database and what lies beside it before anything else is done; docs/auditing.md says what this may come from and what to do."
+
+// usableKey refuses a verifier key that is none: the log would else seem to be signed with another.
+func usableKey(key string, wanted bool) error {
+	switch {
+	case key == "" && wanted:
+		return usageError{errors.New("--key is missing: the verifier key navra/…+…+… that the log's operator has noted down; one that comes with the proof shows nothing")}
+	case key == "":
+		return nil
+	}
+	if err := blackbox.CheckKey(key); err != nil {
+		return usageError{fmt.Errorf("--key %w", err)}
+	}
+	return nil
 }
 
 func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPath string) error {
@@ -215,13 +248,13 @@ func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPa
 	}
 	f, err := witness.Verify(ctx, log, e)
 	if err != nil {
-		return err
+		return fmt.Errorf("nothing can be said of the log, which was not read to its end: %w", err)
 	}
 	if !f.OK() {
 		if f.Unclean {
-			return fmt.Errorf("%s (the %d entries are good)", f.Problem, f.Entries)
+			return fmt.Errorf("%s (the %d entries are good)\n%s", f.Problem, f.Entries, wayOut)
 		}
-		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it are good)", f.At, f.Problem, min(uint64(f.At)-1, f.Entries))
+		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it fit together)\n%s", f.At, f.Problem, min(uint64(f.At)-1, f.Entries), wayOut)
 	}
 	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
 	if e.Mark != nil {
@@ -244,17 +277,20 @@ type proofFile struct {
 
 func proveCmd(s std, o *storeFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "prove NUMBER", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json", Args: cobra.ExactArgs(1),
+		Use: "prove NUMBER|REFERENCE", Short: "Prove that an entry is in the blackbox, to somebody without the database", Example: "  navra blackbox prove 42 > proof.json\n  navra blackbox prove 4l5zeqv6d7qj2m3c > proof.json", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.ParseUint(args[0], 10, 63)
-			if err != nil || n == 0 {
-				return usageError{fmt.Errorf("%q is no number of an entry, such as 42", args[0])}
+			if err := usableName(args[0]); err != nil {
+				return err
 			}
 			db, keyPath, err := o.openLog(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
+			r, err := findEntry(cmd.Context(), db, args[0])
+			if err != nil {
+				return err
+			}
 			e, signer, err := o.evidence(keyPath)
 			if err != nil {
 				return err
@@ -265,7 +301,7 @@ func proveCmd(s std, o *storeFlags) *cobra.Command {
 			if e.Also, err = witness.Keys(cmd.Context(), db, db, e.Key); err != nil {
 				return err
 			}
-			p, err := witness.ProofOf(cmd.Context(), db, signer, blackbox.Seq(n), e)
+			p, err := witness.ProofOf(cmd.Context(), db, signer, r.Seq, e)
 			if err != nil {
 				return err
 			}
@@ -290,35 +326,57 @@ func verifyProofCmd(s std) *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify-proof FILE", Short: "Check a proof, without the database", Example: "  navra blackbox verify-proof proof.json --key 'navra/1f…+2a…+AQ…'", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
-			if err != nil {
+			if err := usableKey(key, true); err != nil {
 				return err
 			}
-			defer f.Close()
-			var in proofFile
-			if err := json.NewDecoder(io.LimitReader(f, maxProof)).Decode(&in); err != nil {
-				return fmt.Errorf("%s is no proof: %w", args[0], err)
-			}
-			p := witness.Proof{Entry: []byte(in.Entry), Checkpoint: []byte(in.Checkpoint)}
-			for _, text := range in.Path {
-				b, err := hex.DecodeString(text)
-				if err != nil || len(b) != 32 {
-					return fmt.Errorf("%s is no proof: its path holds what is no hash", args[0])
-				}
-				p.Path = append(p.Path, [32]byte(b))
+			p, err := readProof(args[0])
+			if err != nil {
+				return err
 			}
 			e, signed, err := p.Check(key)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s proves nothing: %w", args[0], err)
 			}
-			_, err = fmt.Fprintf(s.out, "proved: entry %d of %d in %s: %s %s %s, %s by %s at %s\n", e.Seq, signed.Size, signed.Origin,
-				e.Kind, view.Printable(e.Method), view.Printable(e.Target), e.Verdict, view.Printable(e.Principal), e.Time.Format(time.RFC3339))
+			about := strings.Join(strings.Fields(strings.Join([]string{string(e.Kind), view.Printable(e.Method), view.Printable(e.Target)}, " ")), " ")
+			text := fmt.Sprintf("proved: entry %d of %d in %s: %s, %s, principal %s, at %s", e.Seq, signed.Size, signed.Origin, about, e.Verdict, view.Printable(e.Principal), e.Time.Format(time.RFC3339))
+			if e.Reason != "" {
+				text += ": " + view.Printable(e.Reason)
+			}
+			_, err = fmt.Fprintln(s.out, text)
 			return err
 		},
 	}
-	c.Flags().StringVar(&key, "key", "", "the verifier key of the log, as its operator has told it")
-	_ = c.MarkFlagRequired("key") // it is there
+	c.Flags().StringVar(&key, "key", "", "the verifier key of the log, as its operator has noted it down (required)")
 	return c
+}
+
+func readProof(path string) (p witness.Proof, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	none := func(why any) (witness.Proof, error) {
+		return witness.Proof{}, fmt.Errorf("%s is no proof as navra blackbox prove writes it: %v", path, why)
+	}
+	var in proofFile
+	dec := json.NewDecoder(io.LimitReader(f, maxProof))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		return none(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return none("something follows it")
+	}
+	p = witness.Proof{Entry: []byte(in.Entry), Checkpoint: []byte(in.Checkpoint)}
+	for _, text := range in.Path {
+		b, err := hex.DecodeString(text)
+		if err != nil || len(b) != 32 {
+			return none("its path holds what is no hash")
+		}
+		p.Path = append(p.Path, [32]byte(b))
+	}
+	return p, nil
 }
 
 // openLog opens the database to be read, and says where its key lies.

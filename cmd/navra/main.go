@@ -51,13 +51,13 @@ func run(ctx context.Context, args []string, s std) int {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	var usage usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(s.err, "navra: %v\nTry 'navra --help'.\n", err)
+		fmt.Fprintf(s.err, "navra: %v\nTry '%s --help'.\n", err, c.CommandPath())
 		return exitUsage
 	default:
 		fmt.Fprintf(s.err, "navra: %v\n", err)
@@ -98,7 +98,7 @@ func asUsage(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := check(c, args); err != nil {
-				return usageError{err}
+				return usageError{fmt.Errorf("%w; the usage is: %s", err, c.UseLine())}
 			}
 			return nil
 		}

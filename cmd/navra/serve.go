@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -81,7 +82,9 @@ func tokens(db database, dir auth.Directory) token.Authenticator {
 // tokenPrincipal is the owner of a token in the environment.
 func tokenPrincipal(ctx context.Context, db database, dir auth.Directory, text string) (auth.Principal, error) {
 	who, err := tokens(db, dir).Verify(ctx, text)
-	if err != nil {
+	if errors.Is(err, auth.ErrBadCredential) {
+		return auth.Principal{}, fmt.Errorf("NAVRA_TOKEN: %w: it is no token of this database, was revoked or has run out, or its principal is not named any more; see navra token list", err)
+	} else if err != nil {
 		return auth.Principal{}, fmt.Errorf("NAVRA_TOKEN: %w", err)
 	}
 	return who, nil

@@ -66,16 +66,37 @@ type Signed struct {
 	Root   [32]byte
 }
 
+// CheckKey says what is wrong with a verifier key by its form.
+func CheckKey(key string) error {
+	if _, err := note.NewVerifier(key); err != nil {
+		return fmt.Errorf("%.200q is no verifier key, which reads navra/…+…+…: a part of it is missing or was changed", key)
+	}
+	return nil
+}
+
+// unopened says for a person why a note was not opened.
+func unopened(err error) error {
+	var others *note.UnverifiedNoteError
+	var wrong *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &others):
+		return fmt.Errorf("it is signed by %.80q, and by no key of this log", others.Note.UnverifiedSigs[0].Name)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("it was edited: it is not what %.80q signed", wrong.Name)
+	}
+	return errors.New("it is no signed note: three lines, an empty one, and a line for each signature")
+}
+
 // OpenNote checks a signed note by verifier keys, one of which has to have signed it, and reads it.
 func OpenNote(b []byte, keys ...string) (Signed, error) {
 	for _, key := range keys {
-		if _, err := note.NewVerifier(key); err != nil {
-			return Signed{}, fmt.Errorf("checkpoint key %.80q: %w", key, err)
+		if err := CheckKey(key); err != nil {
+			return Signed{}, err
 		}
 	}
 	n, err := note.Open(b, verifiers(keys...))
 	if err != nil {
-		return Signed{}, fmt.Errorf("checkpoint: %w", err)
+		return Signed{}, fmt.Errorf("checkpoint: %w", unopened(err))
 	}
 	lines := strings.Split(n.Text, "\n")
 	if len(lines) < 4 || lines[0] != n.Sigs[0].Name {

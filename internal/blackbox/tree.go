@@ -147,8 +147,8 @@ func CheckInclusion(leaf [32]byte, n, size Seq, path [][32]byte, root [32]byte) 
 	if n == 0 {
 		return fmt.Errorf("%w: there is no entry 0", ErrProof)
 	}
-	if err := proof.VerifyInclusion(hasher, uint64(n)-1, uint64(size), leaf[:], slices32(path), root[:]); err != nil {
-		return fmt.Errorf("%w: %w", ErrProof, err)
+	if proof.VerifyInclusion(hasher, uint64(n)-1, uint64(size), leaf[:], slices32(path), root[:]) != nil { // its words are of bytes
+		return fmt.Errorf("%w: entry %d and the path do not come to the root that was signed for %d entries: one of the three was changed, or is of another log", ErrProof, n, size)
 	}
 	return nil
 }

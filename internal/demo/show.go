@@ -34,7 +34,7 @@ func Show(ctx context.Context, s Stage, who string) error {
 			fmt.Fprintf(s.Out, "  %-28s %s\n", text(item, list.name), short(oneLine(text(item, "description"))))
 		}
 		if n == 0 && list.key == "tools" {
-			return fmt.Errorf("the server offers no tools: see what navra has written above")
+			return fmt.Errorf("the server offers no tools, or has not started yet: what it printed is above; where that is nothing, it may still be fetched (npx, uvx): try again")
 		}
 	}
 	return nil

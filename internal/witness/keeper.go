@@ -200,7 +200,7 @@ type Proof struct {
 	Checkpoint []byte     // signed note
 }
 
-var errNone = errors.New("there is no such entry")
+var errNone = errors.New("there is no entry")
 
 // ProofOf makes the proof of entry n under a checkpoint of the log as it is now. Nothing is signed for a log that does not verify, or that disagrees
 // with the evidence, of which the signer's key is a part.
@@ -215,7 +215,7 @@ func ProofOf(ctx context.Context, log store.Log, signer blackbox.Signer, n black
 		break
 	}
 	if p.Entry == nil {
-		return p, fmt.Errorf("entry %d: %w", n, errNone)
+		return p, fmt.Errorf("%w %d; see navra blackbox list", errNone, n)
 	}
 	tree, err := whole(ctx, log, e)
 	if err != nil {

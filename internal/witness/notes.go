@@ -25,6 +25,15 @@ type notes struct {
 	err     error
 }
 
+// A SinceError says which of Evidence.Since cannot be used, and why: nothing is said of the log.
+type SinceError struct {
+	N   int
+	Err error
+}
+
+func (e SinceError) Error() string { return e.Err.Error() }
+func (e SinceError) Unwrap() error { return e.Err }
+
 func (e Evidence) notes(ctx context.Context, log store.Log) (*notes, error) {
 	n := &notes{ctx: ctx, log: log, keys: append([]string{e.Key}, e.Also...), kept: map[blackbox.Seq][][]byte{}, copied: map[blackbox.Seq][][32]byte{}}
 	if e.Key == "" {
@@ -41,10 +50,12 @@ func (e Evidence) notes(ctx context.Context, log store.Log) (*notes, error) {
 		}
 		n.kept[c.Size] = append(n.kept[c.Size], c.Note)
 	}
-	for _, b := range e.Since {
+	for i, b := range e.Since {
 		s, err := n.open(b)
-		if err != nil {
-			return n, err
+		if n.err != nil {
+			return n, n.err
+		} else if err != nil {
+			return n, SinceError{i, err}
 		}
 		n.copied[s.Size] = append(n.copied[s.Size], s.Root)
 	}

@@ -43,6 +43,8 @@ func TestTampering(t *testing.T) {
 						t.Errorf("with %s: the first bad entry is %d (%s), want %d", needsWords[level], f.At, f.Problem, o.at)
 					} else if f.Unclean {
 						t.Errorf("with %s: it is called an unclean stop", needsWords[level])
+					} else if found {
+						checkDescribed(t, f.Problem)
 					}
 				}
 				if f, ok := l.vault.(*file); ok {
@@ -178,6 +180,7 @@ func TestUncleanStop(t *testing.T) {
 				}
 				m.Boot = tt.boot
 				f := l.against(t, Evidence{Key: l.key, Mark: &m, Since: [][]byte{l.since}})
+				checkDescribed(t, f.Problem)
 				if f.At != 36 || f.Unclean != tt.unclean || strings.Contains(f.Problem, "tail lost in an unclean stop") != tt.unclean || strings.Contains(f.Problem, "cut off") == tt.unclean {
 					t.Errorf("%+v, want entry 36, unclean %v", f, tt.unclean)
 				}

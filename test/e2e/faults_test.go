@@ -294,6 +294,10 @@ func TestWithoutARole(t *testing.T) {
 	if out, code := s.run("stdio", "-c", none); code != 0 || strings.Contains(out, says) {
 		t.Errorf("stdio, where nobody is named: exit %d, %s", code, out)
 	}
+	s.Env = append(s.Env, "NAVRA_TOKEN=nvr_none")
+	if out, code := s.run("stdio", "-c", named); code != 1 || !strings.Contains(out, "NAVRA_TOKEN: credential not accepted: it is no token") || !strings.Contains(out, "navra token list") {
+		t.Errorf("stdio, with a token that is none: exit %d, %s", code, out)
+	}
 	g := s.serve(named)
 	waitFor(t, "the warning of serve", func() bool { return strings.Contains(g.stderr.String(), says) })
 }

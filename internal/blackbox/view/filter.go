@@ -74,14 +74,19 @@ func Glob(pattern, text string) bool {
 	return i == len(p)
 }
 
-var errTime = errors.New("is no time such as 2026-07-28T15:04:05Z, and no duration before now such as 2h or 7d")
+var errTime = errors.New("is no time such as 2026-07-28T15:04:05Z, 2026-07-28 15:04 or 2026-07-28, and no duration before now such as 2h or 7d")
 
 const maxDays = 36500
 
-// ParseTime reads a moment: RFC 3339, or how long before now it was, such as "2h", "7d" or "90m ago".
+// ParseTime reads a moment: RFC 3339, a date with or without a time of day where now is, or how long before now it was, such as "2h", "7d" or "90m ago".
 func ParseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
+		}
 	}
 	back := strings.TrimSpace(strings.TrimSuffix(text, "ago"))
 	if days, ok := strings.CutSuffix(back, "d"); ok {

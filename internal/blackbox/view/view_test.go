@@ -86,12 +86,14 @@ func TestParseTime(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2026-07-28T14:00:00+02:00": time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC),
 		"2h":                        now.Add(-2 * time.Hour), "2h ago": now.Add(-2 * time.Hour), "7d": now.Add(-7 * 24 * time.Hour), "0s": now,
+		"2026-07-28": time.Date(2026, 7, 28, 0, 0, 0, 0, now.Location()), "2026-07-28 14:05": time.Date(2026, 7, 28, 14, 5, 0, 0, now.Location()),
+		"2026-07-28 14:05:06.5": time.Date(2026, 7, 28, 14, 5, 6, 5e8, now.Location()),
 	} {
 		if got, err := view.ParseTime(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q = %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "ago", "yesterday", "-2h", "36501d", "-1d", "2026-07-28"} {
+	for _, text := range []string{"", "ago", "yesterday", "-2h", "36501d", "-1d", "2026-02-30", "2026-07-28T14:05", "2026-07-28 25:00"} {
 		if got, err := view.ParseTime(text, now); err == nil {
 			t.Errorf("%q = %v, want an error", text, got)
 		}

@@ -67,6 +67,8 @@ var steps = [schemaVersion - 1]func(context.Context, *sql.Tx) error{pack, share}
 func (db *DB) migrate(ctx context.Context, readOnly bool) error {
 	v, err := db.version(ctx, db.read)
 	switch {
+	case readOnly && (codeOf(err) == codeReadOnly || codeOf(err) == codeCantOpen): // that it can be opened is known
+		return fmt.Errorf("a file must be made beside it to read it, and its folder cannot be written: copy it, and FILE-wal where that is there, to another one: %w", err)
 	case err != nil || v == schemaVersion:
 		return err
 	case v > schemaVersion:

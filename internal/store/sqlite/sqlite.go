@@ -133,10 +133,16 @@ func prepareFile(path string, o Options) error {
 	switch info, err := os.Stat(path); {
 	case err == nil && !info.Mode().IsRegular(): // to open a pipe may wait for ever
 		return fmt.Errorf("store %s: it is no file", path)
+	case o.ReadOnly && errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("store %s: it is not there: nothing was recorded in it yet, or the database is another file", path)
 	case o.ReadOnly && err != nil:
 		return fmt.Errorf("store: %w", err)
-	case o.ReadOnly:
-		return nil
+	case o.ReadOnly: // the system says why it cannot be opened, and SQLite does not
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		return f.Close()
 	}
 	there := filepath.Dir(path)
 	for there != filepath.Dir(there) && !exists(there) {

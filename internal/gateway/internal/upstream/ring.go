@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"io"
 	"sync"
 )
@@ -31,10 +32,18 @@ func (g *ring) drain(r io.Reader) {
 	}
 }
 
-// tail returns the last few lines.
+// tail returns the last lines, which are whole where they can be: enough for the trace of a script that fails, whose first line says why.
 func (g *ring) tail() string {
-	const enough = 600
+	const enough = 2000
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return string(g.last[max(0, len(g.last)-enough):])
+	over := len(g.last) - enough
+	if over <= 0 {
+		return string(g.last)
+	}
+	end := g.last[over-1:]
+	if i := bytes.IndexByte(end[:len(end)-1], '\n'); i >= 0 {
+		return string(end[i+1:])
+	}
+	return string(end[1:])
 }
