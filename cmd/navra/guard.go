@@ -68,7 +68,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 			return nil, fmt.Errorf("heads file: %w", err)
 		}
 		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
-		g.said = append(g.said, "the heads file disagreed: "+problem)
+		g.said = append(g.said, blackbox.ChangedSince+problem)
 		mark = heads.Mark{}
 	}
 	if g.heads, err = heads.Open(path, tag, p.Blackbox.Fsync); err != nil {
@@ -241,8 +241,8 @@ func usableKey(key string, wanted bool) error {
 	return nil
 }
 
-func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPath string) error {
-	log, err := watching(ctx, log, s.err)
+func verify(ctx context.Context, s std, db database, e witness.Evidence, keyPath string) error {
+	log, err := watching(ctx, db, s.err)
 	if err != nil {
 		return err
 	}
@@ -264,8 +264,39 @@ func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPa
 	} else {
 		fmt.Fprintf(s.out, "; there is no heads file: a tail that was cut off would not be seen")
 	}
-	_, err = fmt.Fprintln(s.out)
-	return err
+	if _, err := fmt.Fprintln(s.out); err != nil {
+		return err
+	}
+	return tellChanges(ctx, s, db, f.Report)
+}
+
+// tellChanges shows the entries of a whole log which record that it was changed before.
+func tellChanges(ctx context.Context, s std, db database, r blackbox.Report) error {
+	if r.Alarms == 0 {
+		return nil
+	}
+	fmt.Fprintf(s.out, "It is whole, and records that it was found changed, %s; docs/auditing.md says what to do:\n", times(r.Alarms))
+	for _, n := range r.Changed {
+		e, err := entryAt(ctx, db, n)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			continue // cut off since: the next verification says so
+		}
+		fmt.Fprintf(s.out, "  entry %d, %s: %s\n", n, e.Entry.Time.Format(time.RFC3339), view.Printable(e.Entry.Reason))
+	}
+	if more := r.Alarms - uint64(len(r.Changed)); more > 0 {
+		fmt.Fprintf(s.out, "  and %d more\n", more)
+	}
+	return nil
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // A proofFile is a proof as it is written to a file.

@@ -21,6 +21,9 @@ type Report struct {
 	Head    [32]byte // hash of the last entry; zero for an empty chain
 	At      Seq      // first bad entry
 	Problem string
+
+	Changed []Seq  // the first of the entries that record that the log was found to be changed
+	Alarms  uint64 // how many such there are
 }
 
 // OK reports whether the chain is whole.
@@ -47,6 +50,11 @@ func VerifyEach(facts iter.Seq2[Fact, error], visit func(n Seq, hash [32]byte) (
 			return r, nil
 		}
 		r.Entries, r.Head = uint64(want), f.hash
+		if f.alarm {
+			if r.Alarms++; len(r.Changed) < maxAlarms {
+				r.Changed = append(r.Changed, want)
+			}
+		}
 	}
 	return r, nil
 }
@@ -60,6 +68,7 @@ type Fact struct {
 	seq      Seq
 	prev     [32]byte
 	payloads string // what is wrong with them
+	alarm    bool   // it records that the log was found to be changed
 }
 
 // Number is that of the row, as the store has it.
@@ -79,7 +88,7 @@ func (c *Checker) Fact(row Row) Fact {
 		return f
 	}
 	if f.unread = decode(row.Encoded, &c.e, false); f.unread == nil {
-		f.seq, f.prev, f.payloads = c.e.Seq, c.e.Prev, checkPayloads(&c.e, row.Payloads)
+		f.seq, f.prev, f.payloads, f.alarm = c.e.Seq, c.e.Prev, checkPayloads(&c.e, row.Payloads), alarm(row.Encoded)
 	}
 	if f.unread == nil && row.Damaged {
 		f.payloads = "what is kept of its payloads is damaged"

@@ -37,7 +37,7 @@ func (t *Tail) Hold(head Receipt, at [32]byte, commits []Commit, now time.Time) 
 	default:
 		return commits
 	}
-	e := blackbox.Entry{Kind: blackbox.Event, Time: now, Ref: blackbox.NewRef(), Principal: "navra", Verdict: "allow", Stage: "message", Reason: "the log was changed while navra ran: " + t.problem}
+	e := blackbox.Entry{Kind: blackbox.Event, Time: now, Ref: blackbox.NewRef(), Principal: "navra", Verdict: "allow", Stage: "message", Reason: blackbox.ChangedLive + t.problem}
 	return slices.Insert(slices.Clone(commits), 0, Commit{Entry: e})
 }
 

@@ -52,8 +52,8 @@ func TestChangesUnderARunningNavraAreRecorded(t *testing.T) {
 				if len(said) != n || len(heard) != n || n == 1 && (!strings.Contains(said[0], tt.want) || !strings.HasSuffix(said[0], heard[0])) {
 					t.Errorf("recorded %q, told %q, want %d with %q", said, heard, n, tt.want)
 				}
-				if f := l.against(t, Evidence{Key: l.key}); !f.OK() {
-					t.Errorf("verify: %+v", f)
+				if f := l.against(t, Evidence{Key: l.key}); !f.OK() || f.Alarms != uint64(n) || len(f.Changed) != n {
+					t.Errorf("verify: %+v, want it whole with %d changes before", f, n)
 				}
 			})
 		}
