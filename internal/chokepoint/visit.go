@@ -111,8 +111,8 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 	}
 	x := v.by.returning(c, blackbox.OwnAnswer)
 	x.trail.back(in)
-	verdict := policy.Allowed(policy.StageName)
 	var bad error
+	refused := false
 	switch m := in.msg; {
 	case in.kind == failure:
 		bad = in.err
@@ -128,7 +128,7 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 		if c.method == mcp.Initialize || c.method == mcp.Discover {
 			bad = greetingRefused(bad, c.method, *m.Error)
 		}
-		x.body = errorBody(*m.Error)
+		x.body, refused = errorBody(*m.Error), true
 	case !m.Result.IsObject():
 		bad = fmt.Errorf("%s: %w", c.method, ErrBadAnswer)
 		if c.method == mcp.Discover {
@@ -137,9 +137,7 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 	default:
 		x.body = m.Result
 	}
-	if bad != nil {
-		verdict = policy.Denied(policy.StageMessage, bad.Error())
-	}
+	verdict := ownVerdict(bad, refused)
 	x.pre = &verdict
 	if err := v.by.pass(ctx, &x); err != nil {
 		return fmt.Errorf("record the answer to %s: %w", c.method, err)
@@ -152,6 +150,20 @@ func (v *Visit) Learn(ctx context.Context, in FromUpstream) error {
 		return nil
 	}
 	return bad
+}
+
+// ownVerdict is that of an answer to navra itself, of which bad says what is wrong. What an upstream refuses is an answer as others are, such as that of an
+// older one to server/discover: nothing was denied.
+func ownVerdict(bad error, refused bool) policy.Verdict {
+	v := policy.Allowed(policy.StageName)
+	switch {
+	case bad == nil:
+	case refused:
+		v.Reason = bad.Error()
+	default:
+		v = policy.Denied(policy.StageMessage, bad.Error())
+	}
+	return v
 }
 
 // take reads what an answer says.

@@ -150,6 +150,7 @@ func (p *Chokepoint) Heed(ctx context.Context, in FromUpstream) error {
 	}
 	x := p.returning(c, blackbox.OwnAnswer)
 	var bad error
+	refused := false
 	switch m := in.msg; {
 	case in.kind == failure:
 		if bad = in.err; bad == nil {
@@ -158,18 +159,16 @@ func (p *Chokepoint) Heed(ctx context.Context, in FromUpstream) error {
 		x.entry.Outcome = string(in.outcome)
 	case m.Error != nil:
 		bad = fmt.Errorf("%s: the upstream answers error %d: %w", c.method, m.Error.Code, ErrUnfollowed)
-		x.body = errorBody(*m.Error)
+		x.body, refused = errorBody(*m.Error), true
 	case !m.Result.IsObject():
 		bad = fmt.Errorf("%s: %w", c.method, ErrBadAnswer)
 	default:
 		x.body = m.Result
 	}
-	v := policy.Allowed(policy.StageName)
-	switch {
-	case errors.Is(bad, context.Canceled):
+	v := ownVerdict(bad, refused)
+	if errors.Is(bad, context.Canceled) {
+		v = policy.Allowed(policy.StageName)
 		v.Reason = "ended by navra"
-	case bad != nil:
-		v = policy.Denied(policy.StageMessage, bad.Error())
 	}
 	x.pre = &v
 	if err := p.pass(ctx, &x); err != nil {

@@ -410,3 +410,22 @@ func TestHeadsFileIsMissedAndHeld(t *testing.T) {
 		t.Error("what the heads file said is not kept")
 	}
 }
+
+// TestOlderServersAreNotDenied: a server that does not know the newest version's greeting is greeted in its own way, and that is no denial.
+func TestOlderServersAreNotDenied(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	c := s.startAs(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
+	c.request("tools/list", map[string]any{})
+	c.close()
+	asked := false
+	for _, e := range s.entries() {
+		if e.Verdict == "deny" {
+			t.Errorf("denied: %+v", e)
+		}
+		asked = asked || e.Kind == "own-answer" && e.Method == "server/discover" && strings.Contains(e.Reason, "answers error -32601")
+	}
+	if !asked {
+		t.Error("what the server answered is not recorded")
+	}
+}
