@@ -62,6 +62,9 @@ func (db *DB) clean(err error) error {
 
 // reason says, in words that name nothing, why the database cannot be used; "" where it is something else.
 func reason(err error) string {
+	if known := (*store.Trouble)(nil); errors.As(err, &known) {
+		return known.Why
+	}
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
 		switch {
 		case e.Code == "53100":

@@ -27,8 +27,8 @@ var groupStatements = [...]string{
 	head:     "SELECT seq, hashes, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
 	hashAt:   "SELECT seq, hashes FROM entries WHERE seq >= ? ORDER BY seq LIMIT 1",
 	readOne:  scopeQuery,
-	insert:   "INSERT INTO entries (seq, bodies, hashes, payloads) VALUES (?, ?, ?, ?)",
-	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
+	insert:   "INSERT OR ABORT INTO entries (seq, bodies, hashes, payloads) VALUES (?, ?, ?, ?)", // whatever a table made anew says of conflicts
+	update:   "UPDATE OR ABORT scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
 }
 
 const (

@@ -17,17 +17,18 @@ import (
 
 // Primary result codes of SQLite; extended ones have them in their low byte.
 const (
-	codeError    = 1
-	codePerm     = 3
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeIO       = 10
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeAuth     = 23
-	codeNotADB   = 26
+	codeError      = 1
+	codePerm       = 3
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIO         = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeConstraint = 19
+	codeAuth       = 23
+	codeNotADB     = 26
 )
 
 func codeOf(err error) int {
@@ -57,6 +58,8 @@ func troubled(err error) error {
 		why = "the database file is damaged"
 	case codeAuth:
 		why = "the database has views or triggers in the place of navra's tables"
+	case codeConstraint:
+		why = "the database has other tables in the place of navra's, which refuse what it writes"
 	case codeFull:
 		why = "the disk is full"
 	default:
