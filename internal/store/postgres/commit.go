@@ -145,16 +145,6 @@ func scanUsed(rows pgx.Rows) (u store.Used, err error) {
 const insertAll = `WITH taken AS (INSERT INTO @entries (seq, body, hash) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) RETURNING seq)
 	SELECT 1 / (count(*) = cardinality($1::bigint[]))::int FROM taken`
 
-// vanished tells from other errors that a rule or trigger has entries vanish: without one neither a division by zero nor what cannot return rows is there.
-func vanished(row pgx.Row) error {
-	var one int
-	err := row.Scan(&one)
-	if e := (*pgconn.PgError)(nil); errors.As(err, &e) && (e.Code == "22012" || e.Code == "0A000") {
-		return &store.Trouble{Why: "the database has rules or triggers on navra's tables", Err: err}
-	}
-	return err
-}
-
 // finish writes a group and commits.
 func (db *DB) finish(ctx context.Context, conn *pgxpool.Conn, g store.Group) error {
 	var b pgx.Batch
@@ -171,7 +161,10 @@ func (db *DB) finish(ctx context.Context, conn *pgxpool.Conn, g store.Group) err
 			}
 		}
 	}
-	b.Queue(db.in(insertAll), seqs, bodies, hashes).QueryRow(vanished)
+	b.Queue(db.in(insertAll), seqs, bodies, hashes).QueryRow(func(row pgx.Row) error {
+		var one int
+		return row.Scan(&one)
+	})
 	if len(payloadSeqs) > 0 {
 		b.Queue(db.in("INSERT INTO @payloads (seq, name, stored, stored_salt, whole_salt) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[])"),
 			payloadSeqs, names, parts[0], parts[1], parts[2])

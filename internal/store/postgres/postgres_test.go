@@ -299,8 +299,10 @@ func TestVanishingEntriesAreRefused(t *testing.T) {
 	} {
 		on := func(s string) string { return strings.ReplaceAll(s, "@", schema+".entries") }
 		exec(t, other, on(tt.make))
-		if r, err := db.Commit(t.Context(), entry("lost")); err == nil || store.Why(err) == "" {
-			t.Errorf("%s: Commit = %+v, %v, want an error that says why", tt.make, r, err)
+		for range 2 { // the second prepares the statement with the rule there
+			if r, err := db.Commit(t.Context(), entry("lost")); err == nil || !strings.Contains(store.Why(err), "rules or triggers") {
+				t.Errorf("%s: Commit = %+v, %v, want an error that says why", tt.make, r, err)
+			}
 		}
 		exec(t, other, on(tt.drop))
 		if r, err := db.Commit(t.Context(), entry("again")); err != nil || r.Seq != blackbox.Seq(i+1) {
