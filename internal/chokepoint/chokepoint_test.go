@@ -470,8 +470,15 @@ func TestEntriesHoldNoSecretInNames(t *testing.T) {
 	if _, _, err := b.Admit(t.Context(), call(t, b.ann, "x "+aws(), "{}")); err == nil {
 		t.Fatal("admitted")
 	}
-	if e := b.entries(t)[0]; strings.Contains(string(e.Encode()), aws()) {
-		t.Errorf("entry: %s", e.Encode())
+	from := call(t, b.ann, "files__read", "{}")
+	from.In.Msg = jsonrpc.Message{Method: "notifications/" + aws()}
+	if b.Notify(t.Context(), from) {
+		t.Fatal("navra acts on what it does not know")
+	}
+	for _, e := range b.entries(t) {
+		if strings.Contains(string(e.Encode()), aws()) {
+			t.Errorf("entry: %s", e.Encode())
+		}
 	}
 }
 
