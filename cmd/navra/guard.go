@@ -155,6 +155,11 @@ func verifyCmd(s std, o *storeFlags) *cobra.Command {
 		Use: "verify", Short: "Check that no entry was edited, removed, inserted, reordered or cut off", Args: cobra.NoArgs,
 		Example: "  navra blackbox verify\n  navra blackbox verify --since checkpoint.txt   # one that was copied elsewhere",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if key != "" {
+				if err := blackbox.CheckKey(key); err != nil { // before anything is held against it: what is mistyped is no swapped key
+					return usageError{fmt.Errorf("--key: %w", err)}
+				}
+			}
 			db, keyPath, err := o.openLog(cmd.Context(), s)
 			if err != nil {
 				return err
@@ -224,14 +229,18 @@ func verify(ctx context.Context, s std, log store.Log, e witness.Evidence, keyPa
 		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it are good)", f.At, f.Problem, min(uint64(f.At)-1, f.Entries))
 	}
 	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
-	if e.Mark != nil {
-		fmt.Fprintf(s.out, " and the heads file")
-	} else if _, err := os.Stat(headsPath(keyPath)); err == nil {
-		fmt.Fprintf(s.out, "; the heads file cannot be read without %s: a tail that was cut off would not be seen", keyPath)
-	} else {
-		fmt.Fprintf(s.out, "; there is no heads file: a tail that was cut off would not be seen")
+	missing := "there is no heads file"
+	if _, err := os.Stat(headsPath(keyPath)); err == nil {
+		missing = "the heads file is empty"
+		if _, err := os.Stat(keyPath); err != nil {
+			missing = "the heads file cannot be read without " + keyPath
+		}
 	}
-	_, err = fmt.Fprintln(s.out)
+	if e.Mark != nil {
+		_, err = fmt.Fprintln(s.out, " and the heads file")
+	} else {
+		_, err = fmt.Fprintf(s.out, "; %s: a tail that was cut off would not be seen\n", missing)
+	}
 	return err
 }
 

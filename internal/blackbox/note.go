@@ -66,11 +66,19 @@ type Signed struct {
 	Root   [32]byte
 }
 
+// CheckKey returns an error for what is no verifier key.
+func CheckKey(key string) error {
+	if _, err := note.NewVerifier(key); err != nil {
+		return fmt.Errorf("checkpoint key %.80q: %w", key, err)
+	}
+	return nil
+}
+
 // OpenNote checks a signed note by verifier keys, one of which has to have signed it, and reads it.
 func OpenNote(b []byte, keys ...string) (Signed, error) {
 	for _, key := range keys {
-		if _, err := note.NewVerifier(key); err != nil {
-			return Signed{}, fmt.Errorf("checkpoint key %.80q: %w", key, err)
+		if err := CheckKey(key); err != nil {
+			return Signed{}, err
 		}
 	}
 	n, err := note.Open(b, verifiers(keys...))
