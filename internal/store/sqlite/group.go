@@ -65,18 +65,19 @@ func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err er
 	if err := db.there(); err != nil {
 		return nil, err
 	}
-	conn, err := db.write.Conn(context.Background())
+	conn, err := db.writer(context.Background())
 	if err != nil {
-		return nil, err
+		return nil, troubled(err)
 	}
 	defer conn.Close() // what is wrong with it is known by then
 	var failed error
+	began := time.Now()
 	err = conn.Raw(func(dc any) error {
 		g, err := db.groupOn(dc.(driver.Conn))
 		if err == nil {
 			results, err = g.write(commits, db)
 		}
-		if failed = err; stale(err) {
+		if failed = db.waited(began, err); stale(err) {
 			g.close()
 			db.onGroup = nil
 			return driver.ErrBadConn // so that it is closed

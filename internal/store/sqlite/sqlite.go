@@ -51,6 +51,8 @@ type DB struct {
 	now   func() time.Time
 	file  os.FileInfo // as it was opened
 
+	vain atomic.Pointer[waitedFor]
+
 	group *store.Committer // nil where the file is read only
 	// Of who holds the connection that writes:
 	onGroup  *groupConn

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 
@@ -106,15 +107,46 @@ func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 			return err
 		}
 	}
-	conn, err := db.write.Conn(ctx)
+	conn, err := db.writer(ctx)
 	if err != nil {
 		return db.heard(err)
 	}
-	err = within(ctx, conn, f)
+	began := time.Now()
+	err = db.waited(began, within(ctx, conn, f))
 	if stale(err) {
 		err = errors.Join(err, db.drop(conn))
 	}
 	return db.heard(errors.Join(err, conn.Close()))
+}
+
+// A waitedFor is that somebody has waited for the lock in vain, and when that was over.
+type waitedFor struct {
+	err  error
+	over time.Time
+}
+
+// slow is how long is waited for the lock, at least, before those behind fail with who did.
+const slow = time.Second
+
+// waited remembers an error that came of waiting for the lock.
+func (db *DB) waited(began time.Time, err error) error {
+	if codeOf(err) == codeBusy && time.Since(began) >= slow {
+		db.vain.Store(&waitedFor{err, time.Now()})
+	}
+	return err
+}
+
+// writer returns the connection that writes. Who waited behind one that waited for the lock in vain fails with it: else each would wait as long once more.
+func (db *DB) writer(ctx context.Context) (*sql.Conn, error) {
+	began := time.Now()
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v := db.vain.Load(); v != nil && v.over.After(began) {
+		return nil, errors.Join(v.err, conn.Close())
+	}
+	return conn, nil
 }
 
 func within(ctx context.Context, conn *sql.Conn, f func(*sql.Tx) error) error {
