@@ -147,7 +147,9 @@ func CheckInclusion(leaf [32]byte, n, size Seq, path [][32]byte, root [32]byte) 
 	if n == 0 {
 		return fmt.Errorf("%w: there is no entry 0", ErrProof)
 	}
-	if err := proof.VerifyInclusion(hasher, uint64(n)-1, uint64(size), leaf[:], slices32(path), root[:]); err != nil {
+	if err := proof.VerifyInclusion(hasher, uint64(n)-1, uint64(size), leaf[:], slices32(path), root[:]); errors.As(err, new(proof.RootMismatchError)) { // whose text is bytes
+		return fmt.Errorf("%w: the entry and its path do not lead to the root that was signed", ErrProof)
+	} else if err != nil {
 		return fmt.Errorf("%w: %w", ErrProof, err)
 	}
 	return nil

@@ -20,6 +20,9 @@ func TestVerifyMissesTheKey(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(out, "--key '")
 	key, _, _ := strings.Cut(rest, "'")
+	if out, code := s.run("blackbox", "verify-proof", "proof.json"); code != 2 || !strings.Contains(out, "--key") {
+		t.Errorf("verify-proof without a key: %d %s", code, out)
+	}
 	for _, mistyped := range []string{"navra", key[1:], key + "=", strings.Replace(key, "+", "+0", 1)} {
 		if out, code := s.run("blackbox", "verify", "--key", mistyped); code != 2 || strings.Contains(out, "swapped") || !strings.Contains(out, "--key") {
 			t.Errorf("verify with the key %s: %d %s, want that it is none", mistyped, code, out)
