@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -47,7 +48,8 @@ const (
 type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
-	args  []driver.NamedValue // of the statement that runs
+	args  []driver.NamedValue      // of the statement that runs
+	files [len(beside)]os.FileInfo // that it has open beside the database
 	pack  packer
 
 	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
@@ -74,6 +76,9 @@ func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err er
 	began := time.Now()
 	err = conn.Raw(func(dc any) error {
 		g, err := db.groupOn(dc.(driver.Conn))
+		if err == nil {
+			err = db.together()
+		}
 		if err == nil {
 			results, err = g.write(commits, db)
 		}
@@ -102,6 +107,9 @@ func (db *DB) groupOn(c driver.Conn) (*groupConn, error) {
 			g.close()
 			return g, err
 		}
+	}
+	for i, end := range beside { // to prepare is to read, which has opened them
+		g.files[i], _ = os.Stat(db.path + end)
 	}
 	db.onGroup = g
 	return g, nil

@@ -100,6 +100,24 @@ func (db *DB) there() error {
 	return nil
 }
 
+// beside are the ends of the names of what SQLite keeps beside a database while it is open.
+var beside = [...]string{"-wal", "-shm"}
+
+// together returns an error where the files beside the database are not those that the connection which writes has open: what it writes is lost with
+// them, or another process does not see it. Who holds that connection calls it.
+func (db *DB) together() error {
+	if db.onGroup == nil {
+		return nil
+	}
+	for i, was := range db.onGroup.files {
+		path := db.path + beside[i]
+		if now, err := os.Stat(path); was != nil && (err != nil || !os.SameFile(now, was)) {
+			return &store.Trouble{Why: "a file beside the database was moved, removed or replaced", Err: fmt.Errorf("%s is not the file that was opened: it was moved, removed or replaced", path)}
+		}
+	}
+	return nil
+}
+
 // tx runs f in a write transaction: all of it or nothing is kept.
 func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 	if db.file != nil { // else it is being made
@@ -112,7 +130,9 @@ func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 		return db.heard(err)
 	}
 	began := time.Now()
-	err = db.waited(began, within(ctx, conn, f))
+	if err = db.together(); err == nil {
+		err = db.waited(began, within(ctx, conn, f))
+	}
 	if stale(err) {
 		err = errors.Join(err, db.drop(conn))
 	}
