@@ -465,6 +465,30 @@ func TestDroppedNotificationsAreSummed(t *testing.T) {
 	}
 }
 
+// TestKeptCatalogueHoldsNoSecret: what an upstream says that it can do is kept for the next start.
+func TestKeptCatalogueHoldsNoSecret(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	v := b.Visit(b.admit(t, call(t, b.ann, "files__read", "{}")).Lane())
+	hello, err := v.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hello.Spend(b.Chokepoint); err != nil {
+		t.Fatal(err)
+	}
+	said := `{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"x/` + aws() + `":{}},"serverInfo":{"name":"` + aws() + `","version":"1"},"instructions":"` + aws() + `"}`
+	if err := v.Learn(t.Context(), hello.Answer(jsonrpc.Message{Result: jsonrpc.Raw(said)}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := b.db.Kept(t.Context(), "catalogue/files/ann")
+	if err != nil || strings.Contains(string(kept), aws()) || !v.Offers("logging") {
+		t.Errorf("kept: %s, %v", kept, err)
+	}
+}
+
 func TestEntriesHoldNoSecretInNames(t *testing.T) {
 	b := newBench(t, permissive(), nil)
 	if _, _, err := b.Admit(t.Context(), call(t, b.ann, "x "+aws(), "{}")); err == nil {
