@@ -52,11 +52,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		g.said = append(g.said, "the checkpoint key that the log was changed to is not here: "+keyName(newest))
 	}
 	path, tag := headsPath(p.keyPath()), headsTag(key)
-	mark, problem, err := held(ctx, db, path, tag)
-	for try := 0; problem != "" && err == nil && try < 5; try++ { // another process may have begun the log just now, and writes the file after its entry
-		time.Sleep(20 * time.Millisecond)
-		mark, problem, err = held(ctx, db, path, tag)
-	}
+	mark, problem, err := heldPatiently(ctx, db, path, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +62,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 			return nil, fmt.Errorf("heads file: %w", err)
 		}
 		log.Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem, "kept", aside)
-		g.said = append(g.said, "the heads file disagreed: "+problem)
+		g.said = append(g.said, disagreed+problem)
 		mark = heads.Mark{}
 	}
 	if g.heads, err = heads.Open(path, tag, p.Blackbox.Fsync); err != nil {
@@ -83,6 +79,18 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		Log: db, Signer: signer, Renew: renew, Logger: log, To: p.Blackbox.CheckpointTo, Offer: offer, Keep: p.Blackbox.Keep, Tell: tell,
 	})
 	return g, nil
+}
+
+const disagreed = "the heads file disagreed: "
+
+// heldPatiently is held after a moment, where another process may have begun the log just now, and writes the file after its entry.
+func heldPatiently(ctx context.Context, db database, path string, tag func([]byte) [32]byte) (m heads.Mark, problem string, err error) {
+	m, problem, err = held(ctx, db, path, tag)
+	for try := 0; problem != "" && err == nil && try < 5; try++ {
+		time.Sleep(20 * time.Millisecond)
+		m, problem, err = held(ctx, db, path, tag)
+	}
+	return m, problem, err
 }
 
 // held says how the database differs from what the heads file says, and what that is.

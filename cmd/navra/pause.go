@@ -211,12 +211,24 @@ func (o *storeFlags) control(ctx context.Context, s std, ch store.Change) (r sto
 		if err != nil {
 			return r, err
 		}
+		_, problem, err := heldPatiently(ctx, db, headsPath(keyPath), headsTag(key))
+		if err != nil {
+			return r, err
+		}
 		marks, err := heads.Open(headsPath(keyPath), headsTag(key), false)
 		if err != nil {
 			return r, err
 		}
 		defer func() { err = errors.Join(err, marks.Close()) }()
 		db.OnCommit(func(r store.Receipt) error { return marks.Note(r.Seq, r.Hash) })
+		if problem != "" { // else what is said here would take the place of what was cut off, and the file forget it
+			logger(s, false).Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem)
+			e := spoken(policy.StageMessage, disagreed+problem)
+			e.Time = time.Now()
+			if _, err := db.Commit(ctx, store.Commit{Entry: e}); err != nil {
+				return r, err
+			}
+		}
 	}
 	return db.Control(ctx, ch)
 }

@@ -407,3 +407,44 @@ func TestHeadsFileIsMissedAndHeld(t *testing.T) {
 		t.Error("what the heads file said is not kept")
 	}
 }
+
+// TestCommandsDoNotHideACut: what an operator says after the tail was cut off has an entry, in the place of what was there; the heads file goes on with
+// that, and the log says what it had.
+func TestCommandsDoNotHideACut(t *testing.T) {
+	t.Parallel()
+	s, c := recordSome(t)
+	c.close()
+	path := filepath.Join(s.Home, "state", "navra", "navra.db")
+	pause := func() {
+		for _, verb := range []string{"pause", "resume"} {
+			if out, code := s.run(verb, "--principal", "somebody"); code != 0 {
+				t.Fatal(out)
+			}
+		}
+	}
+	pause()
+	told := func() int { return strings.Count(s.pick("list", "-n", "0", "--json"), "the heads file disagreed") }
+	if n := told(); n != 0 {
+		t.Fatalf("an untouched log is flagged %d times", n)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []string{"DELETE FROM entries WHERE seq > (SELECT max(seq) - 2 FROM entries)", "DELETE FROM checkpoints"} {
+		if _, err := db.Exec(cut); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+	pause()
+	if told() == 0 {
+		t.Error("nothing tells of the entries that were cut off")
+	}
+	if out, code := s.run("blackbox", "verify"); code != 0 {
+		t.Errorf("what came since: %d %s", code, out)
+	}
+}
