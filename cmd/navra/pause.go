@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -206,7 +207,11 @@ func (o *storeFlags) control(ctx context.Context, s std, ch store.Change) (r sto
 		return r, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := os.Stat(keyPath); err == nil {
+	keyed, err := begun(ctx, db, keyPath)
+	if err != nil {
+		return r, err
+	}
+	if keyed {
 		key, err := seal.LoadOrCreate(keyPath)
 		if err != nil {
 			return r, err
@@ -231,6 +236,15 @@ func (o *storeFlags) control(ctx context.Context, s std, ch store.Change) (r sto
 		}
 	}
 	return db.Control(ctx, ch)
+}
+
+// begun reports whether the key is there, or is to be made: with the first entry of a log, whose heads file begins with it.
+func begun(ctx context.Context, db database, keyPath string) (bool, error) {
+	if _, err := os.Stat(keyPath); !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	last, err := db.Last(ctx)
+	return last == 0, err
 }
 
 // spoken is the entry of what the person at this machine says to all processes.

@@ -448,3 +448,25 @@ func TestCommandsDoNotHideACut(t *testing.T) {
 		t.Errorf("what came since: %d %s", code, out)
 	}
 }
+
+// TestTokensAreRecorded: who made a token, and for whom, stands in the chain, where nobody takes it out again; the token does not.
+func TestTokensAreRecorded(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	token, code := s.runOut("token", "create", "ann")
+	if code != 0 {
+		t.Fatal(token)
+	}
+	c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
+	c.call("echo", map[string]any{"text": "x"})
+	c.close()
+	list, _ := s.run("token", "list")
+	id := strings.Fields(strings.Split(list, "\n")[1])[0]
+	events := s.pick("list", "-n", "0", "--json", "--kind", "event", "--stage", "auth")
+	if !strings.Contains(events, "made token "+id+" for ann, by ") || strings.Contains(events, strings.TrimSpace(token)) {
+		t.Errorf("recorded:\n%s", events)
+	}
+	if out, code := s.run("blackbox", "verify"); code != 0 || strings.Contains(s.pick("list", "-n", "0", "--json"), "heads file") {
+		t.Errorf("a log that begins with it is flagged: %s", out)
+	}
+}
