@@ -17,6 +17,7 @@ import (
 	"navra/internal/blackbox"
 	"navra/internal/blackbox/view"
 	"navra/internal/policy"
+	"navra/internal/store"
 )
 
 func blackboxCmd(s std) *cobra.Command {
@@ -155,29 +156,27 @@ func listEntries(ctx context.Context, s std, o storeFlags, which filterFlags, l 
 	if err := p.flush(); err != nil || !l.follow {
 		return err
 	}
-	if err := follow(ctx, db, last, f, p); ctx.Err() == nil {
+	if err := follow(ctx, s, db, last, f, p); ctx.Err() == nil {
 		return err
 	}
 	return nil // interrupted: that is how it ends
 }
 
-// follow prints what is recorded after an entry, until ctx ends.
-func follow(ctx context.Context, db database, seen blackbox.Seq, f view.Filter, p *printer) error {
+// follow prints what is recorded after an entry, until ctx ends. While the database is in trouble, of which it says so once, it goes on trying.
+func follow(ctx context.Context, s std, db database, seen blackbox.Seq, f view.Filter, p *printer) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	told := false
 	for {
-		last, err := db.Last(ctx)
-		if err != nil {
+		err := catchUp(ctx, db, &seen, f, p)
+		switch {
+		case err == nil:
+			told = false
+		case store.Why(err) == "":
 			return err
-		}
-		if last > seen {
-			if err := each(ctx, db, seen+1, last, f, p.add); err != nil {
-				return err
-			}
-			if err := p.flush(); err != nil {
-				return err
-			}
-			seen = last
+		case !told && ctx.Err() == nil:
+			told = true
+			fmt.Fprintf(s.err, "navra: %v; trying again\n", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -185,6 +184,25 @@ func follow(ctx context.Context, db database, seen blackbox.Seq, f view.Filter, 
 		case <-tick.C:
 		}
 	}
+}
+
+// catchUp prints what is recorded after the entry that was seen, and moves that on as it is printed.
+func catchUp(ctx context.Context, db database, seen *blackbox.Seq, f view.Filter, p *printer) error {
+	last, err := db.Last(ctx)
+	if err != nil || last <= *seen {
+		return err
+	}
+	err = each(ctx, db, *seen+1, last, f, func(r found) error {
+		*seen = r.Seq
+		return p.add(r)
+	})
+	if err == nil {
+		*seen = last
+	}
+	if out := p.flush(); out != nil {
+		return out
+	}
+	return err
 }
 
 func showCmd(s std, o *storeFlags) *cobra.Command {

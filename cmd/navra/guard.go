@@ -54,11 +54,7 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		g.said = append(g.said, "the checkpoint key that the log was changed to is not here: "+keyName(newest))
 	}
 	path, tag := headsPath(p.keyPath()), headsTag(key)
-	mark, problem, err := held(ctx, db, path, tag)
-	for try := 0; problem != "" && err == nil && try < 5; try++ { // another process may have begun the log just now, and writes the file after its entry
-		time.Sleep(20 * time.Millisecond)
-		mark, problem, err = held(ctx, db, path, tag)
-	}
+	mark, problem, err := heldPatiently(ctx, db, path, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +81,16 @@ func watch(ctx context.Context, db database, p plan, key seal.Key, tell func(con
 		Log: db, Signer: signer, Renew: renew, Logger: log, To: p.Blackbox.CheckpointTo, Offer: offer, Keep: p.Blackbox.Keep, Tell: tell,
 	})
 	return g, nil
+}
+
+// heldPatiently is held after a moment, where another process may have begun the log just now, and writes the file after its entry.
+func heldPatiently(ctx context.Context, db database, path string, tag func([]byte) [32]byte) (m heads.Mark, problem string, err error) {
+	m, problem, err = held(ctx, db, path, tag)
+	for try := 0; problem != "" && err == nil && try < 5; try++ {
+		time.Sleep(20 * time.Millisecond)
+		m, problem, err = held(ctx, db, path, tag)
+	}
+	return m, problem, err
 }
 
 // held says how the database differs from what the heads file says, and what that is.
@@ -257,14 +263,19 @@ func verify(ctx context.Context, s std, db database, e witness.Evidence, keyPath
 		return fmt.Errorf("the blackbox is NOT whole: entry %d: %s (%d entries before it fit together)\n%s", f.At, f.Problem, min(uint64(f.At)-1, f.Entries), wayOut)
 	}
 	fmt.Fprintf(s.out, "whole: %d entries, head %s\nroot %s, held against %d checkpoints", f.Entries, hex.EncodeToString(f.Head[:]), base64.StdEncoding.EncodeToString(f.Root[:]), f.Checkpoints)
-	if e.Mark != nil {
-		fmt.Fprintf(s.out, " and the heads file")
-	} else if _, err := os.Stat(headsPath(keyPath)); err == nil {
-		fmt.Fprintf(s.out, "; the heads file cannot be read without %s: a tail that was cut off would not be seen", keyPath)
-	} else {
-		fmt.Fprintf(s.out, "; there is no heads file: a tail that was cut off would not be seen")
+	missing := "there is no heads file"
+	if _, err := os.Stat(headsPath(keyPath)); err == nil {
+		missing = "the heads file is empty"
+		if _, err := os.Stat(keyPath); err != nil {
+			missing = "the heads file cannot be read without " + keyPath
+		}
 	}
-	if _, err := fmt.Fprintln(s.out); err != nil {
+	if e.Mark != nil {
+		_, err = fmt.Fprintln(s.out, " and the heads file")
+	} else {
+		_, err = fmt.Fprintf(s.out, "; %s: a tail that was cut off would not be seen\n", missing)
+	}
+	if err != nil {
 		return err
 	}
 	return tellChanges(ctx, s, db, f.Report)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -206,8 +207,16 @@ func (o *storeFlags) control(ctx context.Context, s std, ch store.Change) (r sto
 		return r, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := os.Stat(keyPath); err == nil {
+	keyed, err := begun(ctx, db, keyPath)
+	if err != nil {
+		return r, err
+	}
+	if keyed {
 		key, err := seal.LoadOrCreate(keyPath)
+		if err != nil {
+			return r, err
+		}
+		_, problem, err := heldPatiently(ctx, db, headsPath(keyPath), headsTag(key))
 		if err != nil {
 			return r, err
 		}
@@ -217,8 +226,25 @@ func (o *storeFlags) control(ctx context.Context, s std, ch store.Change) (r sto
 		}
 		defer func() { err = errors.Join(err, marks.Close()) }()
 		db.OnCommit(func(r store.Receipt) error { return marks.Note(r.Seq, r.Hash) })
+		if problem != "" { // else what is said here would take the place of what was cut off, and the file forget it
+			logger(s, false).Error("the blackbox is not what the heads file says; run navra blackbox verify", "problem", problem)
+			e := spoken(policy.StageMessage, blackbox.ChangedSince+problem)
+			e.Time = time.Now()
+			if _, err := db.Commit(ctx, store.Commit{Entry: e}); err != nil {
+				return r, err
+			}
+		}
 	}
 	return db.Control(ctx, ch)
+}
+
+// begun reports whether the key is there, or is to be made: with the first entry of a log, whose heads file begins with it.
+func begun(ctx context.Context, db database, keyPath string) (bool, error) {
+	if _, err := os.Stat(keyPath); !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	last, err := db.Last(ctx)
+	return last == 0, err
 }
 
 // spoken is the entry of what the person at this machine says to all processes.

@@ -121,6 +121,10 @@ func createToken(ctx context.Context, s std, o storeFlags, principal, life strin
 		}
 	}
 	secret, t := token.New(principal, time.Now(), expires)
+	said := spoken(policy.StageAuth, fmt.Sprintf("made token %s for %s, by %s", t.ID, principal, local.Subject()))
+	if _, err := o.control(ctx, s, store.Change{Apply: func(*store.Controls) (blackbox.Entry, error) { return said, nil }}); err != nil {
+		return err // before the token is there: none is without its entry
+	}
 	if err := db.AddToken(ctx, t); err != nil {
 		return err
 	}

@@ -465,13 +465,44 @@ func TestDroppedNotificationsAreSummed(t *testing.T) {
 	}
 }
 
+// TestKeptCatalogueHoldsNoSecret: what an upstream says that it can do is kept for the next start.
+func TestKeptCatalogueHoldsNoSecret(t *testing.T) {
+	b := newBench(t, permissive(), nil)
+	v := b.Visit(b.admit(t, call(t, b.ann, "files__read", "{}")).Lane())
+	hello, err := v.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hello.Spend(b.Chokepoint); err != nil {
+		t.Fatal(err)
+	}
+	said := `{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"x/` + aws() + `":{}},"serverInfo":{"name":"` + aws() + `","version":"1"},"instructions":"` + aws() + `"}`
+	if err := v.Learn(t.Context(), hello.Answer(jsonrpc.Message{Result: jsonrpc.Raw(said)}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := b.db.Kept(t.Context(), "catalogue/files/ann")
+	if err != nil || strings.Contains(string(kept), aws()) || !v.Offers("logging") {
+		t.Errorf("kept: %s, %v", kept, err)
+	}
+}
+
 func TestEntriesHoldNoSecretInNames(t *testing.T) {
 	b := newBench(t, permissive(), nil)
 	if _, _, err := b.Admit(t.Context(), call(t, b.ann, "x "+aws(), "{}")); err == nil {
 		t.Fatal("admitted")
 	}
-	if e := b.entries(t)[0]; strings.Contains(string(e.Encode()), aws()) {
-		t.Errorf("entry: %s", e.Encode())
+	from := call(t, b.ann, "files__read", "{}")
+	from.In.Msg = jsonrpc.Message{Method: "notifications/" + aws()}
+	if b.Notify(t.Context(), from) {
+		t.Fatal("navra acts on what it does not know")
+	}
+	for _, e := range b.entries(t) {
+		if strings.Contains(string(e.Encode()), aws()) {
+			t.Errorf("entry: %s", e.Encode())
+		}
 	}
 }
 

@@ -60,10 +60,12 @@ func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
 	e.Time = p.now().UTC()
 	e.Verdict, e.Stage, e.Reason = x.verdict.Effect.String(), string(x.verdict.Stage), x.verdict.Reason
 	e.Role = x.verdict.Role
-	for _, text := range []*string{&e.Target, &e.Reason, &e.RequestID, &e.Method} { // what a peer chose may hold a secret
-		if len(*text) >= shortestSecret && !mcp.IsMethod(*text) {
-			*text = p.Redact(*text)
-		}
+	for _, text := range []*string{&e.Target, &e.Reason, &e.RequestID, &e.Method} {
+		p.clear(text)
+	}
+	e.Notes = slices.Clone(e.Notes)
+	for i := range e.Notes {
+		p.clear(&e.Notes[i].Name)
 	}
 	pol := x.policy
 	if pol == nil {
@@ -82,6 +84,13 @@ func (p *Chokepoint) entry(x *Crossing) blackbox.Entry {
 		e.Payloads = []blackbox.Payload{*x.seal}
 	}
 	return e
+}
+
+// clear takes secrets out of a text that a peer chose.
+func (p *Chokepoint) clear(text *string) {
+	if len(*text) >= shortestSecret && !mcp.IsMethod(*text) {
+		*text = p.Redact(*text)
+	}
 }
 
 func counts(found []secret) (out []blackbox.Count) {

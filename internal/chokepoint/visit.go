@@ -298,7 +298,9 @@ func greetingFailed(err error) error {
 // learnt takes what both greetings tell.
 func (v *Visit) learnt(version mcp.Version, result jsonrpc.Raw) {
 	v.listing.Version = version
-	v.listing.Capabilities, _ = result.Get("capabilities")
+	if caps, ok := result.Get("capabilities"); ok {
+		v.listing.Capabilities, _ = v.by.clean(caps) // it is kept
+	}
 	if text, ok := result.Get("instructions"); ok {
 		if clean, ok := v.by.clean(new(jsonrpc.Object).Raw("instructions", text).Done()); ok {
 			text, _ = clean.Get("instructions")

@@ -46,7 +46,8 @@ func TestFindsSecrets(t *testing.T) {
 		{"pypi-token", "pypi-AgEI" + mix(120)}, {"sendgrid-key", "SG." + mix(22) + "." + mix(43)}, {"navra-token", "nvr_" + mix(49)}, {"jwt", jwt},
 		{"private-key", pem}, {"slack-webhook", "hooks.slack.com/services/T0A/B0B/" + mix(24)},
 	} {
-		for _, around := range []string{"%s", "key=%s", "key: %s,", `"%s"`, "<%s>", "see %s.", "\n%s\n", "(%s)", "`%s`", "日本%s語", "%[1]s %[1]s"} {
+		for _, around := range []string{"%s", "key=%s", "key: %s,", `"%s"`, "<%s>", "see %s.", "\n%s\n", "(%s)", "`%s`", "日本%s語", "%[1]s %[1]s",
+			"\x1b[31m%s\x1b[0m", "\u009b1;31m%s", `\u001b[32m%s\u001b[0m`, `\x1b[0m%s`, `a line\n%s\n`, `\t%s`, `\u000a%s`, "q%%3D%s"} {
 			text := fmt.Sprintf(around, tt.secret)
 			spans := s.Scan(text)
 			if len(spans) == 0 || spans[0].Kind != tt.kind || text[spans[0].Start:spans[0].End] != tt.secret {

@@ -73,8 +73,8 @@ var secretNames = []string{
 // look returns what d finds at a literal of its, whose length is given, and from where on that literal may stand again.
 func (d *detector) look(text string, at, literal int) (found Span, ok bool, next int) {
 	next = at + literal
-	if d.whole && !d.assigned && at > 0 && wordByte(text[at-1]) {
-		return Span{}, false, next // inside a longer word
+	if d.whole && !d.assigned && inWord(text, at) {
+		return Span{}, false, next
 	}
 	start, end := d.match(text, at, literal)
 	if end <= start {
@@ -115,7 +115,18 @@ func (d *detector) match(text string, at, literal int) (start, end int) {
 
 // alone reports whether text[start:end] is not part of a longer word.
 func alone(text string, start, end int) bool {
-	return (start == 0 || !wordByte(text[start-1])) && (end == len(text) || !wordByte(text[end]))
+	return !inWord(text, start) && (end == len(text) || !wordByte(text[end]))
+}
+
+// maxEscape bounds an escape, in bytes.
+const maxEscape = 24
+
+// escapeEnd is what ends with a letter or digit that is of no word: an escape within text that is quoted once more, a percent-encoded byte, a terminal's colour.
+var escapeEnd = regexp.MustCompile(`(?:\\[abfnrtv]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2}|(?:(?:\x1b|\\x1[bB]|\\u001[bB]|\\033|\\e)\[|\x{9b})[0-9;:]{0,16}[A-Za-z])$`)
+
+// inWord reports whether what begins at a place goes on with a word that began before.
+func inWord(text string, at int) bool {
+	return at > 0 && wordByte(text[at-1]) && !escapeEnd.MatchString(text[max(0, at-maxEscape):at])
 }
 
 func wordByte(c byte) bool {

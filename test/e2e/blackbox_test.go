@@ -429,3 +429,66 @@ func TestOlderServersAreNotDenied(t *testing.T) {
 		t.Error("what the server answered is not recorded")
 	}
 }
+
+// TestCommandsDoNotHideACut: what an operator says after the tail was cut off has an entry, in the place of what was there; the heads file goes on with
+// that, and the log says what it had.
+func TestCommandsDoNotHideACut(t *testing.T) {
+	t.Parallel()
+	s, c := recordSome(t)
+	c.close()
+	path := filepath.Join(s.Home, "state", "navra", "navra.db")
+	pause := func() {
+		for _, verb := range []string{"pause", "resume"} {
+			if out, code := s.run(verb, "--principal", "somebody"); code != 0 {
+				t.Fatal(out)
+			}
+		}
+	}
+	pause()
+	told := func() int { return strings.Count(s.pick("list", "-n", "0", "--json"), "the heads file disagreed") }
+	if n := told(); n != 0 {
+		t.Fatalf("an untouched log is flagged %d times", n)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []string{"DELETE FROM entries WHERE seq > (SELECT max(seq) - 2 FROM entries)", "DELETE FROM checkpoints"} {
+		if _, err := db.Exec(cut); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+	pause()
+	if told() == 0 {
+		t.Error("nothing tells of the entries that were cut off")
+	}
+	if out, code := s.run("blackbox", "verify"); code != 0 {
+		t.Errorf("what came since: %d %s", code, out)
+	}
+}
+
+// TestTokensAreRecorded: who made a token, and for whom, stands in the chain, where nobody takes it out again; the token does not.
+func TestTokensAreRecorded(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	token, code := s.runOut("token", "create", "ann")
+	if code != 0 {
+		t.Fatal(token)
+	}
+	c := s.start(navraBin, "wrap", "--name", "odd", "--", fixtureBin, "odd").open()
+	c.call("echo", map[string]any{"text": "x"})
+	c.close()
+	list, _ := s.run("token", "list")
+	id := strings.Fields(strings.Split(list, "\n")[1])[0]
+	events := s.pick("list", "-n", "0", "--json", "--kind", "event", "--stage", "auth")
+	if !strings.Contains(events, "made token "+id+" for ann, by ") || strings.Contains(events, strings.TrimSpace(token)) {
+		t.Errorf("recorded:\n%s", events)
+	}
+	if out, code := s.run("blackbox", "verify"); code != 0 || strings.Contains(s.pick("list", "-n", "0", "--json"), "heads file") {
+		t.Errorf("a log that begins with it is flagged: %s", out)
+	}
+}

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -337,4 +340,41 @@ func TestSlowDatabase(t *testing.T) {
 	s.accounts(config)
 	g.stop()
 	s.verify(config)
+}
+
+// TestTailOutlivesItsServer: who follows the blackbox goes on when the server of its database was killed and is back, and misses nothing.
+func TestTailOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	s, p := newSetup(t), postgres.New(t)
+	config := s.failingConfig(p.URL(), "")
+	g := s.serve(config)
+	c := (&web{t: t, addr: g.Addr}).open()
+	tail := exec.Command(navraBin, "blackbox", "tail", "-f", "-n", "1", "--json", "--tool", "odd/echo", "--kind", "request", "--config", config)
+	tail.Dir, tail.Env = s.Dir, s.env()
+	var said lockedBuffer
+	tail.Stderr = &said
+	out, err := tail.StdoutPipe()
+	give(t, err)
+	give(t, c.echoed("first"))
+	give(t, tail.Start())
+	t.Cleanup(func() { _ = tail.Process.Kill(); _ = tail.Wait() })
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("nothing is shown")
+	}
+	give(t, p.Kill())
+	waitFor(t, "it to say so", func() bool { return strings.Contains(said.String(), "trying again") })
+	give(t, p.Restart())
+	waitFor(t, "calls to pass", func() bool { return c.echoed("second") == nil })
+	if !lines.Scan() || !strings.Contains(lines.Text(), `"target":"odd/echo"`) {
+		t.Errorf("after the server was back: %s, %s", lines.Text(), said.String())
+	}
+}
+
+// echoed calls a tool and wants its answer.
+func (w *web) echoed(text string) error {
+	if a := w.call("odd__echo", map[string]any{"text": text}); a.text() != text {
+		return errors.New(a.text())
+	}
+	return nil
 }

@@ -182,7 +182,10 @@ func (o *ocsfActivity) judged(e blackbox.Entry) {
 			o.StatusID, o.Status = 0, "Unknown"
 		}
 	case "ask":
-		o.SeverityID, o.Severity, o.StatusID, o.Status, o.ActionID, o.Action = 2, "Low", ocsfOther, "Ask", ocsfOther, "Ask"
+		o.SeverityID, o.Severity, o.StatusID, o.Status, o.ActionID, o.Action = 2, "Low", ocsfOther, "Ask", 0, "Unknown" // an action has no 99
+		if e.Outcome == "not-sent" {
+			o.ActionID, o.Action = 2, "Denied"
+		}
 	case "deny":
 		o.SeverityID, o.Severity, o.StatusID, o.Status, o.ActionID, o.Action = 3, "Medium", 2, "Failure", 2, "Denied"
 	default:

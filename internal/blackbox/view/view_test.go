@@ -211,6 +211,7 @@ func TestOCSF(t *testing.T) {
 		SeverityID  int    `json:"severity_id"`
 		Time        int64  `json:"time"`
 		Status      string `json:"status"`
+		ActionID    int    `json:"action_id"`
 		Actor       struct{ User struct{ Name string } }
 		API         struct{ Operation string }
 		Unmapped    map[string]any
@@ -227,14 +228,18 @@ func TestOCSF(t *testing.T) {
 		e.Actor.User.Name != "ann" || e.API.Operation != "tools/call" || e.Unmapped["stage"] != "flow" || fmt.Sprint(e.Unmapped["findings"]) != "map[aws:2]" {
 		t.Errorf("%+v", e)
 	}
-	for verdict, want := range map[string]string{"allow": "Success", "ask": "Ask", "deny": "Failure", "": "Unknown"} {
+	type said struct {
+		status string
+		action int
+	}
+	for verdict, want := range map[string]said{"allow": {"Success", 1}, "ask": {"Ask", 2}, "deny": {"Failure", 2}, "": {"Unknown", 0}} {
 		in := denied()
 		in.Verdict, in.Method = verdict, "resources/read"
 		line, err := view.OCSF(in, "1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(line, &e); err != nil || e.Status != want || e.TypeUID != 600302 {
+		if err := json.Unmarshal(line, &e); err != nil || (said{e.Status, e.ActionID}) != want || e.TypeUID != 600302 {
 			t.Errorf("%q: %+v, %v", verdict, e, err)
 		}
 	}

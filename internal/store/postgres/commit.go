@@ -141,6 +141,10 @@ func scanUsed(rows pgx.Rows) (u store.Used, err error) {
 	return u, nil
 }
 
+// insertAll inserts entries, and has the transaction fail where the table did not take all of them: the commit is on its way behind it.
+const insertAll = `WITH taken AS (INSERT INTO @entries (seq, body, hash) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) RETURNING seq)
+	SELECT 1 / (count(*) = cardinality($1::bigint[]))::int FROM taken`
+
 // finish writes a group and commits.
 func (db *DB) finish(ctx context.Context, conn *pgxpool.Conn, g store.Group) error {
 	var b pgx.Batch
@@ -157,7 +161,10 @@ func (db *DB) finish(ctx context.Context, conn *pgxpool.Conn, g store.Group) err
 			}
 		}
 	}
-	b.Queue(db.in("INSERT INTO @entries (seq, body, hash) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])"), seqs, bodies, hashes)
+	b.Queue(db.in(insertAll), seqs, bodies, hashes).QueryRow(func(row pgx.Row) error {
+		var one int
+		return row.Scan(&one)
+	})
 	if len(payloadSeqs) > 0 {
 		b.Queue(db.in("INSERT INTO @payloads (seq, name, stored, stored_salt, whole_salt) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[])"),
 			payloadSeqs, names, parts[0], parts[1], parts[2])

@@ -287,6 +287,33 @@ func TestOneOfAGroupIsRefusedAlone(t *testing.T) {
 	}
 }
 
+// TestVanishingEntriesAreRefused: else a call passes whose entry a rule or trigger has taken away.
+func TestVanishingEntriesAreRefused(t *testing.T) {
+	url := server.Start(t)
+	db, other, schema := open(t, url, postgres.Options{}), raw(t, url), schemaOf(t)
+	function := "CREATE FUNCTION " + schema + ".none() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+	exec(t, other, function)
+	for i, tt := range []struct{ make, drop string }{
+		{"CREATE RULE r AS ON INSERT TO @ DO INSTEAD NOTHING", "DROP RULE r ON @"},
+		{"CREATE TRIGGER t BEFORE INSERT ON @ FOR EACH ROW EXECUTE FUNCTION " + schema + ".none()", "DROP TRIGGER t ON @"},
+	} {
+		on := func(s string) string { return strings.ReplaceAll(s, "@", schema+".entries") }
+		exec(t, other, on(tt.make))
+		for range 2 { // the second prepares the statement with the rule there
+			if r, err := db.Commit(t.Context(), entry("lost")); err == nil || !strings.Contains(store.Why(err), "rules or triggers") {
+				t.Errorf("%s: Commit = %+v, %v, want an error that says why", tt.make, r, err)
+			}
+		}
+		exec(t, other, on(tt.drop))
+		if r, err := db.Commit(t.Context(), entry("again")); err != nil || r.Seq != blackbox.Seq(i+1) {
+			t.Errorf("%s: when it is gone: Commit = %+v, %v", tt.make, r, err)
+		}
+	}
+	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 2 {
+		t.Errorf("Verify = %+v, %v", rep, err)
+	}
+}
+
 func TestCloseRefusesWhatNoGroupHasTaken(t *testing.T) {
 	db, free := held(t)
 	taken, waits := start(t.Context(), t, db, entry("taken"), 0), start(t.Context(), t, db, entry("waits"), 1)

@@ -66,6 +66,8 @@ func reason(err error) string {
 		switch {
 		case e.Code == "53100":
 			return "the disk of the database server is full"
+		case e.Code == "22012", e.Code == "0A000" && e.Routine == "RewriteQuery": // of insertAll: not all rows were taken, or a rule gives none back
+			return "the database has rules or triggers on navra's tables"
 		case e.Code == "25006", e.Code == "0A000": // the second to BEGIN READ WRITE, by a standby
 			return "the database is read-only"
 		case e.Code == "55P03", e.Code == "40P01":

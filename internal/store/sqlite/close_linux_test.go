@@ -8,6 +8,7 @@ import (
 
 	"navra/internal/blackbox"
 	"navra/internal/ifc"
+	"navra/internal/scope"
 	"navra/internal/store"
 )
 
@@ -41,5 +42,37 @@ func TestCloseLetsGo(t *testing.T) {
 		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, dir) {
 			t.Errorf("%s is still open", to)
 		}
+	}
+}
+
+// TestFilesBesideAreMissed: what is written to a write-ahead log that has no name any more is lost with the process, and who has another index of it
+// writes over it.
+func TestFilesBesideAreMissed(t *testing.T) {
+	path := filled(t, 3)
+	db := open(t, path)
+	if _, err := db.Commit(t.Context(), entry("before")); err != nil {
+		t.Fatal(err)
+	}
+	n := 4
+	for _, end := range []string{"-wal", "-shm"} {
+		if err := os.Rename(path+end, path+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := db.Commit(t.Context(), entry("meanwhile")); err == nil || !strings.Contains(store.Why(err), "beside the database") {
+			t.Errorf("without %s: Commit = %+v, %v", end, r, err)
+		}
+		if s, err := db.Scope(t.Context(), scope.Opening{ID: scope.ID(end)}); err == nil {
+			t.Errorf("without %s: Scope = %+v", end, s)
+		}
+		if err := os.Rename(path+".away", path+end); err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if r, err := db.Commit(t.Context(), entry("after")); err != nil || int(r.Seq) != n {
+			t.Errorf("with %s again: Commit = %+v, %v", end, r, err)
+		}
+	}
+	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || int(rep.Entries) != n {
+		t.Errorf("Verify = %+v, %v", rep, err)
 	}
 }

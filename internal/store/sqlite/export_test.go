@@ -13,3 +13,6 @@ func (db *DB) LimitPages(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 }
+
+// Queued is how often somebody had to wait for the connection that writes, and how many wait for their turn to.
+func (db *DB) Queued() int64 { return db.write.Stats().WaitCount + db.writing.waiting.Load() }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -27,8 +28,8 @@ var groupStatements = [...]string{
 	head:     "SELECT seq, hashes, (SELECT value FROM kept WHERE key = 'generation') FROM entries ORDER BY seq DESC LIMIT 1",
 	hashAt:   "SELECT seq, hashes FROM entries WHERE seq >= ? ORDER BY seq LIMIT 1",
 	readOne:  scopeQuery,
-	insert:   "INSERT INTO entries (seq, bodies, hashes, payloads) VALUES (?, ?, ?, ?)",
-	update:   "UPDATE scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
+	insert:   "INSERT OR ABORT INTO entries (seq, bodies, hashes, payloads) VALUES (?, ?, ?, ?)", // whatever a table made anew says of conflicts
+	update:   "UPDATE OR ABORT scopes SET version = ?, label = ?, used = max(used, ?) WHERE id = ?",
 }
 
 const (
@@ -47,7 +48,8 @@ const (
 type groupConn struct {
 	conn  driver.Conn
 	stmts [groupStatementCount]driver.Stmt
-	args  []driver.NamedValue // of the statement that runs
+	args  []driver.NamedValue      // of the statement that runs
+	files [len(beside)]os.FileInfo // that it has open beside the database
 	pack  packer
 
 	// What it knows of the database at a version: SQLite gives it another with each commit, of this connection or of anyone.
@@ -65,18 +67,22 @@ func (db *DB) writeGroup(commits []store.Commit) (results []store.Result, err er
 	if err := db.there(); err != nil {
 		return nil, err
 	}
-	conn, err := db.write.Conn(context.Background())
+	conn, err := db.writer(context.Background(), time.Now())
 	if err != nil {
-		return nil, err
+		return nil, troubled(err)
 	}
 	defer conn.Close() // what is wrong with it is known by then
 	var failed error
+	began := time.Now()
 	err = conn.Raw(func(dc any) error {
 		g, err := db.groupOn(dc.(driver.Conn))
 		if err == nil {
+			err = db.together()
+		}
+		if err == nil {
 			results, err = g.write(commits, db)
 		}
-		if failed = err; stale(err) {
+		if failed = db.waited(began, err); stale(err) {
 			g.close()
 			db.onGroup = nil
 			return driver.ErrBadConn // so that it is closed
@@ -101,6 +107,9 @@ func (db *DB) groupOn(c driver.Conn) (*groupConn, error) {
 			g.close()
 			return g, err
 		}
+	}
+	for i, end := range beside { // to prepare is to read, which has opened them
+		g.files[i], _ = os.Stat(db.path + end)
 	}
 	db.onGroup = g
 	return g, nil

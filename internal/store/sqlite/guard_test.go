@@ -56,6 +56,30 @@ func TestTriggersAreRefused(t *testing.T) {
 	}
 }
 
+// TestConflictsAreRefused: a table made anew may say that a conflict has the new row vanish, or the old one, and no error.
+func TestConflictsAreRefused(t *testing.T) {
+	for _, way := range []string{"IGNORE", "REPLACE"} {
+		path := filled(t, 3)
+		db := open(t, path)
+		for _, s := range []string{
+			"CREATE TABLE anew (seq INTEGER PRIMARY KEY, bodies BLOB, hashes BLOB, payloads BLOB, z INTEGER DEFAULT 7 UNIQUE ON CONFLICT " + way + ")",
+			"INSERT INTO anew SELECT seq, bodies, hashes, payloads, seq + 4 FROM entries", "DROP TABLE entries", "ALTER TABLE anew RENAME TO entries",
+		} {
+			raw(t, path, s)
+		}
+		if r, err := db.Commit(t.Context(), entry("after")); err == nil || store.Why(err) == "" {
+			t.Errorf("%s: Commit = %+v, %v, want an error that says why", way, r, err)
+		}
+		raw(t, path, "UPDATE entries SET z = -seq")
+		if r, err := db.Commit(t.Context(), entry("again")); err != nil || r.Seq != 4 {
+			t.Errorf("%s: without a conflict: Commit = %+v, %v", way, r, err)
+		}
+		if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 4 {
+			t.Errorf("%s: Verify = %+v, %v", way, rep, err)
+		}
+	}
+}
+
 // TestHeadWithoutANumber: nothing is written after a row whose number is none.
 func TestHeadWithoutANumber(t *testing.T) {
 	path := filled(t, 3)

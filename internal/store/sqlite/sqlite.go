@@ -51,6 +51,8 @@ type DB struct {
 	now   func() time.Time
 	file  os.FileInfo // as it was opened
 
+	vain atomic.Pointer[waitedFor]
+
 	group *store.Committer // nil where the file is read only
 	// Of who holds the connection that writes:
 	onGroup  *groupConn
@@ -61,8 +63,8 @@ type DB struct {
 	tail      store.Tail   // of who holds the head lock
 	bare      atomic.Int64 // below this entry DropPayloads has left no payload
 
-	reading turns // on read
-	writing turns // on write, beside the one group
+	reading *turns // on read
+	writing *turns // on write, beside the one group
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // on read; guarded by mu

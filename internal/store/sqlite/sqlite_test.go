@@ -179,6 +179,50 @@ func raw(t *testing.T, path, stmt string) {
 	}
 }
 
+// TestWhoWaitsBehindALockFailsWithIt: in the time that one waits for it, however many there are; whether they begin a scope or commit.
+func TestWhoWaitsBehindALockFailsWithIt(t *testing.T) {
+	path := filled(t, 1)
+	db := open(t, path)
+	before := db.Queued()
+	holder, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	holder.SetMaxOpenConns(1)
+	if _, err := holder.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	const callers = 4
+	done := make(chan error, callers)
+	for i := range callers {
+		go func() {
+			var err error
+			if i == 0 {
+				_, err = db.Commit(background(), entry("x"))
+			} else {
+				_, err = db.Scope(background(), scope.Opening{ID: scope.ID(fmt.Sprint(i))})
+			}
+			done <- err
+		}()
+	}
+	for db.Queued() < before+callers-1 {
+		time.Sleep(time.Millisecond)
+	}
+	first := <-done
+	if _, err := holder.Exec("ROLLBACK"); err != nil { // who now waited anew would come through
+		t.Fatal(err)
+	}
+	for range callers - 1 {
+		if err := <-done; err == nil || first == nil || store.Why(err) != store.Why(first) || store.Why(err) == "" {
+			t.Errorf("%v, want as the first: %v", err, first)
+		}
+	}
+	if _, err := db.Scope(t.Context(), scope.Opening{ID: "later"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFullDiskDeniesAndRecovers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "navra.db")
 	db := open(t, path)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 
@@ -17,17 +18,18 @@ import (
 
 // Primary result codes of SQLite; extended ones have them in their low byte.
 const (
-	codeError    = 1
-	codePerm     = 3
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeIO       = 10
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeAuth     = 23
-	codeNotADB   = 26
+	codeError      = 1
+	codePerm       = 3
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIO         = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeConstraint = 19
+	codeAuth       = 23
+	codeNotADB     = 26
 )
 
 func codeOf(err error) int {
@@ -57,6 +59,8 @@ func troubled(err error) error {
 		why = "the database file is damaged"
 	case codeAuth:
 		why = "the database has views or triggers in the place of navra's tables"
+	case codeConstraint:
+		why = "the database has other tables in the place of navra's, which refuse what it writes"
 	case codeFull:
 		why = "the disk is full"
 	default:
@@ -96,6 +100,24 @@ func (db *DB) there() error {
 	return nil
 }
 
+// beside are the ends of the names of what SQLite keeps beside a database while it is open.
+var beside = [...]string{"-wal", "-shm"}
+
+// together returns an error where the files beside the database are not those that the connection which writes has open: what it writes is lost with
+// them, or another process does not see it. Who holds that connection calls it.
+func (db *DB) together() error {
+	if db.onGroup == nil {
+		return nil
+	}
+	for i, was := range db.onGroup.files {
+		path := db.path + beside[i]
+		if now, err := os.Stat(path); was != nil && (err != nil || !os.SameFile(now, was)) {
+			return &store.Trouble{Why: "a file beside the database was moved, removed or replaced", Err: fmt.Errorf("%s is not the file that was opened: it was moved, removed or replaced", path)}
+		}
+	}
+	return nil
+}
+
 // tx runs f in a write transaction: all of it or nothing is kept.
 func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 	if db.file != nil { // else it is being made
@@ -103,19 +125,53 @@ func (db *DB) tx(ctx context.Context, f func(*sql.Tx) error) error {
 			return err
 		}
 	}
+	came := time.Now()
 	if err := db.writing.take(ctx); err != nil {
 		return err
 	}
 	defer db.writing.give()
-	conn, err := db.write.Conn(ctx)
+	conn, err := db.writer(ctx, came)
 	if err != nil {
 		return db.heard(err)
 	}
-	err = within(ctx, conn, f)
+	began := time.Now()
+	if err = db.together(); err == nil {
+		err = db.waited(began, within(ctx, conn, f))
+	}
 	if stale(err) {
 		err = errors.Join(err, db.drop(conn))
 	}
 	return db.heard(errors.Join(err, conn.Close()))
+}
+
+// A waitedFor is that somebody has waited for the lock in vain, and when that was over.
+type waitedFor struct {
+	err  error
+	over time.Time
+}
+
+// slow is how long is waited for the lock, at least, before those behind fail with who did.
+const slow = time.Second
+
+// waited remembers an error that came of waiting for the lock.
+func (db *DB) waited(began time.Time, err error) error {
+	if codeOf(err) == codeBusy && time.Since(began) >= slow {
+		db.vain.Store(&waitedFor{err, time.Now()})
+	}
+	return err
+}
+
+// writer returns the connection that writes. Who came, and waited behind one that waited for the lock in vain, fails with it: else each would wait as long
+// once more.
+func (db *DB) writer(ctx context.Context, came time.Time) (*sql.Conn, error) {
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v := db.vain.Load(); v != nil && v.over.After(came) {
+		return nil, errors.Join(v.err, conn.Close())
+	}
+	return conn, nil
 }
 
 func within(ctx context.Context, conn *sql.Conn, f func(*sql.Tx) error) error {

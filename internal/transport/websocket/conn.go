@@ -101,16 +101,16 @@ func (c *conn) next() (m jsonrpc.Message, fault *jsonrpc.Fault, err error) {
 	kind, r, err := c.socket.Reader(context.Background())
 	switch {
 	case err != nil:
-		return m, nil, lost(err)
+		return m, nil, c.lost(err)
 	case kind != ws.MessageText:
-		return m, nil, closing{ws.StatusUnsupportedData, "messages must be text"}
+		return m, nil, c.refuse(closing{ws.StatusUnsupportedData, "messages must be text"})
 	}
 	if err := c.net.SetReadDeadline(time.Now().Add(c.o.times.message)); err != nil {
 		return m, nil, io.EOF
 	}
 	body, err := io.ReadAll(progress{r, c})
 	if err != nil {
-		return m, nil, lost(err)
+		return m, nil, c.lost(err)
 	}
 	if err := c.net.SetReadDeadline(time.Time{}); err != nil {
 		return m, nil, io.EOF
@@ -120,14 +120,20 @@ func (c *conn) next() (m jsonrpc.Message, fault *jsonrpc.Fault, err error) {
 }
 
 // lost is what a failed read means: io.EOF for a client that has ended or broken the protocol.
-func lost(err error) error {
+func (c *conn) lost(err error) error {
 	switch {
 	case errors.Is(err, ws.ErrMessageTooBig): // the library has closed with this status
-		return closing{ws.StatusMessageTooBig, "message over the size limit"}
+		return c.refuse(closing{ws.StatusMessageTooBig, "message over the size limit"})
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return closing{ws.StatusPolicyViolation, "the message took too long"}
+		return c.refuse(closing{ws.StatusPolicyViolation, "the message took too long"})
 	}
 	return io.EOF
+}
+
+// refuse tells of a message that ends the connection before it was read.
+func (c *conn) refuse(why closing) error {
+	c.o.Refused(c.who, int(why.code), why.reason)
+	return why
 }
 
 func (c *conn) write(message []byte) error {

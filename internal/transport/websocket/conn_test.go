@@ -87,7 +87,12 @@ func TestClosedForMessages(t *testing.T) {
 		{"far too long", ws.MessageText, strings.Repeat(" ", 8<<20), 1009},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := start(t, nil)
+			refused := make(chan string, 2)
+			s := start(t, func(o *Options) {
+				o.Refused = func(who auth.Principal, status int, why string) {
+					refused <- fmt.Sprint(who.Name(), " ", status, " ", why)
+				}
+			})
 			p := s.dial(t)
 			p.ask("1", "hold")
 			receive(t, s.held)
@@ -99,6 +104,9 @@ func TestClosedForMessages(t *testing.T) {
 			}
 			if ws.CloseStatus(err) != tt.want {
 				t.Errorf("read %q, %v, want close %d", got, err, tt.want)
+			}
+			if told := receive(t, refused); !strings.HasPrefix(told, fmt.Sprint("agent ", int(tt.want), " message")) {
+				t.Errorf("it is told that %q", told)
 			}
 		})
 	}

@@ -35,7 +35,8 @@ type Options struct {
 	// Changed, where set, returns a channel that is closed when credentials may have been withdrawn: they are proved again then.
 	Changed func() <-chan struct{}
 
-	// Refused, where not nil, hears of each request of a proven principal that is not upgraded. why is one of few texts. It must not wait.
+	// Refused, where not nil, hears of each request of a proven principal that is not upgraded, with its status of HTTP, and of each message that closes
+	// the connection before it is read, with that of WebSocket. why is one of few texts. It must not wait.
 	Refused func(who auth.Principal, status int, why string)
 
 	MaxMessage int64 // bytes of one message; 0 means DefaultMaxMessage
