@@ -113,10 +113,12 @@ type Crossing struct {
 	// policy is the one that it is judged by; prepared is the one that it was prepared for.
 	policy, prepared *policy.Policy
 
-	pre   *policy.Verdict // decided before the pipeline: no message, unknown method
-	role  string          // that permitted the request, for the way back
-	label ifc.Label       // of what comes back
-	came  ifc.Label       // the same, before it was looked through
+	pre *policy.Verdict // decided before the pipeline: no message, unknown method
+	// anew, where not nil, judges by name what goes to a client that asked for nothing: no request of its was judged, so the policy of the moment counts.
+	anew  func(*policy.Policy) policy.Verdict
+	role  string    // that permitted the request, for the way back
+	label ifc.Label // of what comes back
+	came  ifc.Label // the same, before it was looked through
 
 	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
 	final    jsonrpc.Raw     // what goes on
@@ -199,6 +201,9 @@ func (p *Chokepoint) judge(x *Crossing) policy.Verdict {
 }
 
 func (p *Chokepoint) name(pol *policy.Policy, x *Crossing) policy.Verdict {
+	if x.anew != nil {
+		return x.anew(pol)
+	}
 	if x.way == toClient {
 		return policy.Verdict{Effect: policy.Allow, Stage: policy.StageName, Role: x.role} // the request was judged
 	}

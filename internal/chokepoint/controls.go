@@ -95,7 +95,7 @@ func halted(x *Crossing) policy.Verdict {
 		return policy.Denied(policy.StageAuth, "the token was revoked")
 	case !x.facts.Topic.Crosses() || x.facts.Item.Upstream == nil:
 		return policy.Allowed(policy.StageName)
-	case x.way == toUpstream && outdated(x.policy, x.said) != "": // what comes back was judged when it was asked for
+	case (x.way == toUpstream || x.anew != nil) && outdated(x.policy, x.said) != "": // what comes back was judged when it was asked for
 		return policy.Denied(policy.StagePolicy, "the policy was changed, and this process of navra cannot read the new one yet")
 	}
 	pause, is := x.said.Paused(x.facts.Who.Name(), x.facts.Item.Upstream.Name)

@@ -234,7 +234,7 @@ func TestPolicyThatChangesMeanwhile(t *testing.T) {
 	strict.Results = policy.Pseudonymise
 	var b *bench
 	b = newBench(t, permissive(), func(s store.Store) store.Store {
-		return &meddler{Store: s, meddle: func() {
+		return &meddler{Store: s, kind: blackbox.Answer, meddle: func() {
 			pol, err := policy.New(strict)
 			if err != nil {
 				t.Error(err)
@@ -252,14 +252,93 @@ func TestPolicyThatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A meddler has something happen between the judgement of the first answer and its commit.
+// TestPolicyThatChangesBeforeAClientIsTold: what goes to a client that asked for nothing is judged by the policy of its commit, which another process may
+// have told of after it was begun.
+func TestPolicyThatChangesBeforeAClientIsTold(t *testing.T) {
+	const file = "/etc/navra.yaml"
+	for _, tt := range []struct {
+		name string
+		kind blackbox.Kind
+		dir  auth.Directory // of the next policy
+		tell func(*testing.T, *bench) (told bool)
+	}{
+		{"news, the principal is named no more", blackbox.Notification, auth.Directory{"bob": {policy.LocalDefault}}, tellNews},
+		{"news, the principal has no role any more", blackbox.Notification, auth.Directory{"ann": {}}, tellNews},
+		{"a question", blackbox.FromUpstream, auth.Directory{"ann": {}}, pose},
+		{"news, the policy cannot be read", blackbox.Notification, nil, tellNews},
+		{"a question, the policy cannot be read", blackbox.FromUpstream, nil, pose},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			with := func(name string, dir auth.Directory) policy.Options {
+				o := permissive()
+				o.Principals, o.File, o.Name = dir, file, name
+				return o
+			}
+			dir := auth.Directory{"ann": {policy.LocalDefault}}
+			var b *bench
+			med := &meddler{kind: tt.kind}
+			b = newBenchWith(t, with("one", dir), func(s store.Store) store.Store { med.Store = s; return med }, func(o *chokepoint.Options) {
+				o.Renew = func(_ context.Context, name string) {
+					if tt.dir == nil || name != "two" {
+						return
+					}
+					pol, err := policy.New(with(name, tt.dir))
+					if err != nil {
+						t.Error(err)
+					}
+					b.Use(pol)
+				}
+			})
+			b.say(t, store.Change{}, func(c *store.Controls) { c.Policies[file] = "one" })
+			if !tt.tell(t, b) {
+				t.Fatal("what nothing is against is not told")
+			}
+			med.meddle = func() { b.say(t, store.Change{}, func(c *store.Controls) { c.Policies[file] = "two" }) }
+			if tt.tell(t, b) {
+				t.Error("it is told")
+			}
+			denied := false
+			for _, e := range b.entries(t) {
+				denied = denied || e.Kind == tt.kind && e.Verdict == "deny"
+			}
+			if med.meddle != nil || !denied {
+				t.Errorf("nothing came in between, or it is not recorded: %v", denied)
+			}
+		})
+	}
+}
+
+func tellNews(t *testing.T, b *bench) bool {
+	from := listener(t, b.ann)
+	w := watching(t, b, from)
+	news, _ := b.News(b.Unsolicited(w.Lane(), jsonrpc.Message{Method: mcp.ResourceUpdated, Params: jsonrpc.Raw(`{"uri":"note://read"}`)}, 0))
+	out, err := b.Tell(t.Context(), news, w, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !out.Drop
+}
+
+func pose(t *testing.T, b *bench) bool {
+	from := call(t, b.ann, "files__read", "{}")
+	from.Caps = mcp.CanListRoots
+	asks := jsonrpc.Message{ID: jsonrpc.IntID(1), Result: jsonrpc.Raw(`{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}`)}
+	out, err := b.Release(t.Context(), b.admit(t, from).Answer(asks, 0), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(out.Round) == 1
+}
+
+// A meddler has something happen between the judgement of the first entry of a kind and its commit.
 type meddler struct {
 	store.Store
+	kind   blackbox.Kind
 	meddle func()
 }
 
 func (m *meddler) Commit(ctx context.Context, c store.Commit) (store.Receipt, error) {
-	if c.Entry.Kind == blackbox.Answer && m.meddle != nil {
+	if c.Entry.Kind == m.kind && m.meddle != nil {
 		f := m.meddle
 		m.meddle = nil
 		f()

@@ -73,15 +73,23 @@ func (p *Chokepoint) Tell(ctx context.Context, n News, w Watch, to Peer) (Releas
 	x.facts.Topic, x.facts.Item = mcp.Resource, p.resourceOf(n.lane, n.about)
 	x.entry.Upstream, x.entry.Target = n.lane.upstream, n.about
 	x.label, x.body = x.facts.Item.Label(), uriObject(n.about)
-	v := p.policy.Load().Name(x.facts)
-	if x.role = v.Role; !v.Permits() {
-		v.Effect = policy.Deny // nobody is asked about a notification
-		x.pre, x.open = &v, scope.Opening{}
+	x.anew = func(pol *policy.Policy) policy.Verdict { return unaskedName(pol, x.facts) }
+	if x.anew(p.policy.Load()).Denies() {
+		x.open = scope.Opening{}
 	}
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
 		return Released{Drop: true}, nil
 	}
 	return Released{Msg: tagged(jsonrpc.Message{Method: mcp.ResourceUpdated, Params: x.final}, to)}, nil
+}
+
+// unaskedName judges a notification by name: nobody is asked about one.
+func unaskedName(pol *policy.Policy, f policy.Facts) policy.Verdict {
+	v := pol.Name(f)
+	if !v.Permits() {
+		v.Effect = policy.Deny
+	}
+	return v
 }
 
 // AnnounceTo is Announce to the peer of a session, or of a listen.

@@ -92,15 +92,14 @@ func (p *Chokepoint) pose(ctx context.Context, q *Question, params jsonrpc.Raw) 
 	if params != nil {
 		x.body = withoutMeta(params, "progressToken", mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 	}
-	v := p.mayAsk(q, x.body)
-	q.role = v.Role
-	x.role = v.Role
-	if !v.Permits() {
+	x.anew = func(pol *policy.Policy) policy.Verdict { return p.mayAsk(pol, q, x.body) }
+	if v := x.anew(p.policy.Load()); !v.Permits() {
 		x.pre = &v
 	}
 	if err := p.pass(ctx, &x); err != nil {
 		return x.verdict, err
 	}
+	q.role = x.verdict.Role
 	q.seq, q.ask, q.posed = x.entry.Seq, questionID(), x.verdict.Permits()
 	if q.posed {
 		q.form = formOf(q.kind, x.final)
@@ -137,7 +136,7 @@ func (p *Chokepoint) questioning(q *Question) Crossing {
 }
 
 // mayAsk judges whether the client is to be asked at all.
-func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
+func (p *Chokepoint) mayAsk(pol *policy.Policy, q *Question, params jsonrpc.Raw) policy.Verdict {
 	need := q.kind.Needs(params)
 	q.need = need
 	switch {
@@ -156,7 +155,7 @@ func (p *Chokepoint) mayAsk(q *Question, params jsonrpc.Raw) policy.Verdict {
 	if q.call != nil {
 		role = q.call.x.verdict.Role
 	}
-	v := p.policy.Load().Asks(q.to.Who, role, q.kind)
+	v := pol.Asks(q.to.Who, role, q.kind)
 	switch {
 	case !v.Permits():
 		return v

@@ -7,6 +7,7 @@ import (
 
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/policy"
 )
 
 // Bounds on what is remembered of tasks. What is forgotten can still be asked for by its id; it is only missing in lists, and nothing is told
@@ -136,9 +137,8 @@ func (p *Chokepoint) releaseTaskNews(ctx context.Context, in FromUpstream, to Pe
 	body := withoutMeta(in.msg.Params.Without(key), mcp.TraceParent, mcp.TraceState, mcp.Baggage)
 	x := p.questioning(&Question{by: p, lane: in.lane, to: to})
 	x.facts.Topic, x.facts.Item, x.label, x.entry.Target, x.entry.RequestID = mcp.Tool, t.item, t.item.Label(), t.item.Canonical(), ""
-	v := p.policy.Load().Name(x.facts)
-	x.role = v.Role
-	if !v.Permits() || !p.light(ctx, &x, in.msg.Method, body) {
+	x.anew = func(pol *policy.Policy) policy.Verdict { return unaskedName(pol, x.facts) }
+	if x.anew(p.policy.Load()).Denies() || !p.light(ctx, &x, in.msg.Method, body) {
 		return Released{Drop: true}, nil
 	}
 	return Released{Msg: jsonrpc.Message{Method: in.msg.Method, Params: x.final.With(key, value)}}, nil

@@ -7,6 +7,7 @@ import (
 	"navra/internal/blackbox"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/policy"
 )
 
 // codeOpenURL asks the client to have URLs opened before it calls again. MCP 2025-11-25, client/elicitation §URL Elicitation Required.
@@ -87,9 +88,8 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 	q := &Question{by: p, lane: in.lane, to: to}
 	x := p.questioning(q)
 	x.entry.Kind, x.entry.RequestID = blackbox.FromUpstream, ""
-	role := p.anyRole(to)
-	x.role = role
-	if role == "" {
+	x.anew = func(pol *policy.Policy) policy.Verdict { return anyRole(pol, to) }
+	if x.anew(p.policy.Load()).Denies() {
 		return Released{Drop: true}, nil
 	}
 	at := heard{in.lane, true}
@@ -103,10 +103,10 @@ func (p *Chokepoint) ReleaseUnasked(ctx context.Context, in FromUpstream, to Pee
 	return Released{Msg: jsonrpc.Message{Method: in.msg.Method, Params: x.final}}, nil
 }
 
-// anyRole is the role of a peer whose clearance is held against what no call of its asked for; "" for none.
-func (p *Chokepoint) anyRole(to Peer) string {
-	for _, name := range p.policy.Load().Roles(to.Who) {
-		return name
+// anyRole permits by the role of a peer whose clearance is held against what no call of its asked for.
+func anyRole(pol *policy.Policy, to Peer) policy.Verdict {
+	for _, name := range pol.Roles(to.Who) {
+		return policy.Verdict{Effect: policy.Allow, Stage: policy.StageName, Role: name}
 	}
-	return ""
+	return policy.Denied(policy.StageName, "the principal has no role")
 }
