@@ -293,9 +293,14 @@ func TestVanishingEntriesAreRefused(t *testing.T) {
 	db, other, schema := open(t, url, postgres.Options{}), raw(t, url), schemaOf(t)
 	function := "CREATE FUNCTION " + schema + ".none() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
 	exec(t, other, function)
+	exec(t, other, "CREATE FUNCTION "+schema+".gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM "+schema+".entries WHERE seq > 0; RETURN NULL; END'")
 	for i, tt := range []struct{ make, drop string }{
 		{"CREATE RULE r AS ON INSERT TO @ DO INSTEAD NOTHING", "DROP RULE r ON @"},
 		{"CREATE TRIGGER t BEFORE INSERT ON @ FOR EACH ROW EXECUTE FUNCTION " + schema + ".none()", "DROP TRIGGER t ON @"},
+		{"CREATE TRIGGER t AFTER INSERT ON @ FOR EACH STATEMENT EXECUTE FUNCTION " + schema + ".gone()", "DROP TRIGGER t ON @"},
+		{"CREATE CONSTRAINT TRIGGER t AFTER INSERT ON @ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION " + schema + ".gone()", "DROP TRIGGER t ON @"},
+		{"CREATE TRIGGER t AFTER UPDATE ON " + schema + ".scopes FOR EACH STATEMENT EXECUTE FUNCTION " + schema + ".gone()", "DROP TRIGGER t ON " + schema + ".scopes"},
+		{"CREATE RULE r AS ON INSERT TO " + schema + ".payloads DO ALSO DELETE FROM @", "DROP RULE r ON " + schema + ".payloads"},
 	} {
 		on := func(s string) string { return strings.ReplaceAll(s, "@", schema+".entries") }
 		exec(t, other, on(tt.make))
@@ -309,7 +314,7 @@ func TestVanishingEntriesAreRefused(t *testing.T) {
 			t.Errorf("%s: when it is gone: Commit = %+v, %v", tt.make, r, err)
 		}
 	}
-	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 2 {
+	if rep, err := db.Verify(t.Context()); err != nil || !rep.OK() || rep.Entries != 6 {
 		t.Errorf("Verify = %+v, %v", rep, err)
 	}
 }
