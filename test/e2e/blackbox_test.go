@@ -30,6 +30,9 @@ func recordSome(t *testing.T) (*setup, *client) {
 	if a := c.call("mail__send_mail", mail("x").args); !a.IsError {
 		t.Fatal("private data was sent")
 	}
+	if m := c.request("tools/call", map[string]any{"name": "files__none"}); m.Error == nil {
+		t.Fatal("there is a tool that there is not")
+	}
 	eventually(t, "all upstreams have told what they have, so that nothing more is recorded", func() bool {
 		open, listed := map[int]bool{}, map[string]bool{}
 		for _, e := range s.entries() {
@@ -79,7 +82,7 @@ func TestBlackboxFilters(t *testing.T) {
 		want  func(recorded) bool
 	}{
 		{[]string{"--verdict", "deny"}, func(e recorded) bool { return e.Verdict == "deny" }},
-		{[]string{"--verdict", "deny", "--kind", "answer"}, func(e recorded) bool { return e.Verdict == "deny" && e.Kind == "answer" }},
+		{[]string{"--verdict", "deny", "--kind", "request"}, func(e recorded) bool { return e.Verdict == "deny" && e.Kind == "request" }},
 		{[]string{"--tool", "files/*"}, func(e recorded) bool { return strings.HasPrefix(e.Target, "files/") }},
 		{[]string{"--tool", "send_*", "--stage", "flow"}, func(e recorded) bool { return e.Target == "mail/send_mail" && e.Stage == "flow" }},
 		{[]string{"--upstream", "mail", "--method", "tools/list"}, func(e recorded) bool { return e.Upstream == "mail" && e.Method == "tools/list" }},
@@ -99,6 +102,9 @@ func TestBlackboxFilters(t *testing.T) {
 			if got := objects[recorded](t, s.pick(args...)); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%v: %d entries, want %d", args, len(got), len(want))
 			}
+		}
+		if len(want) == 0 && tt.flags[0] != "--until" {
+			t.Errorf("%v: there is none", tt.flags)
 		}
 		if len(want) > 0 { // the newest of them
 			if got := objects[recorded](t, s.pick(append([]string{"list", "--json", "-n", "1"}, tt.flags...)...)); len(got) != 1 || got[0] != want[len(want)-1] {
