@@ -44,14 +44,14 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 			if v.Reason == "" {
 				v = policy.Denied(policy.StageMessage, refusal.Error())
 			}
-			x.pre = &v
+			x.wrong = &v
 		}
 	}
 	if err := p.pass(ctx, &x); err != nil {
 		return ToUpstream{}, nil, p.deny(from, &x, NotSent)
 	}
 	switch {
-	case bad != nil:
+	case bad != nil && (x.pre != nil || x.verdict == *x.wrong):
 		bad.Msg.ID = from.In.Msg.ID
 		return ToUpstream{}, nil, bad
 	case x.verdict.Denies():
@@ -126,13 +126,12 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 			x.body = x.trail.carry(params(from.In.Msg, it))
 			if refusal = unmirrored(from, it); refusal == nil {
 				x.retry, refusal = p.reopen(from, it, x.body, &x.rounds)
-				x.bound = x.retry != nil && x.retry.same
+				if x.bound = x.retry != nil && x.retry.same; x.bound {
+					x.basis = x.retry.basis
+				}
 			}
 			if refusal == nil {
 				x.wish, refusal = p.wishes(from, it)
-			}
-			if refusal != nil && p.policy.Load().Name(x.facts).Denies() {
-				refusal = nil // what may not be called is not there, whatever else is wrong
 			}
 		} else {
 			refusal = unknownName(from, subject)
@@ -140,8 +139,12 @@ func (p *Chokepoint) arrive(from Peer) (Crossing, *Refusal) {
 	}
 	if refusal != nil {
 		v := policy.Denied(policy.StageMessage, refusal.Msg.Error.Message)
-		x.pre, x.body = &v, from.In.Msg.Params
-		x.open = scope.Opening{}
+		x.body, x.open = from.In.Msg.Params, scope.Opening{}
+		if x.facts.Item.Upstream != nil { // what may not be called is not there, whatever else is wrong
+			x.wrong = &v
+		} else {
+			x.pre = &v
+		}
 		return x, refusal
 	}
 	if !subject.Topic.Crosses() {

@@ -52,6 +52,7 @@ type Options struct {
 type Chokepoint struct {
 	policy  atomic.Pointer[policy.Policy]
 	said    atomic.Pointer[store.Controls] // what operators have said, as it was read last; nil before
+	asOf    atomic.Int64                   // when that was read, in Unix nanoseconds
 	renew   func(ctx context.Context, name string)
 	filter  *filter.Set
 	store   store.Store
@@ -115,10 +116,16 @@ type Crossing struct {
 
 	pre *policy.Verdict // decided before the pipeline: no message, unknown method
 	// anew, where not nil, judges by name what goes to a client that asked for nothing: no request of its was judged, so the policy of the moment counts.
-	anew  func(*policy.Policy) policy.Verdict
-	role  string    // that permitted the request, for the way back
-	label ifc.Label // of what comes back
-	came  ifc.Label // the same, before it was looked through
+	anew func(*policy.Policy) policy.Verdict
+	// wrong, where not nil, is a denial that counts only for who may know of what the request is about.
+	wrong *policy.Verdict
+	// since, where not nil, is the policy that answers which came with the request were judged by: it does not go on by another. unjudged says that
+	// they were not, since the request itself was forbidden then.
+	since    *policy.Policy
+	unjudged bool
+	role     string    // that permitted the request, for the way back
+	label    ifc.Label // of what comes back
+	came     ifc.Label // the same, before it was looked through
 
 	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
 	final    jsonrpc.Raw     // what goes on
@@ -133,6 +140,8 @@ type Crossing struct {
 	asked    mcp.Question // on the way to an upstream: it answers a question of the kind
 	unbidden bool         // that is not known to have been asked
 	bound    bool         // the same call was judged before: it goes on
+	basis    string       // digest of the policy that it was judged by; "" where what it sends depends on none
+	late     bool         // the policy was changed after it was looked through by the one before, and there is no time to do so again
 	result   bool         // body is the result of a call
 	inner    bool         // body says of a task, and may hold the result of its call
 	retry    *retry       // what a request says of the one that it goes on with
@@ -195,6 +204,12 @@ func (p *Chokepoint) judge(x *Crossing) policy.Verdict {
 	if v.Denies() { // who may touch this at all: before megabytes are read. An ask goes on: entry and approver must see redacted text
 		return v
 	}
+	switch {
+	case x.wrong != nil:
+		return *x.wrong
+	case x.unjudged, x.since != nil && x.since != pol:
+		return policy.Denied(policy.StagePolicy, "the policy, or what operators say, was changed while the answers that came with it were judged; make the call again")
+	}
 	v = v.And(x.resolved).AndErr(policy.StageFilter, x.failed)
 	v = v.And(p.content(pol, x))
 	return v.And(p.flow(pol, x, v.Role))
@@ -238,7 +253,7 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 		return policy.Allowed(policy.StageFlow) // nothing is gathered: navra's own words
 	case x.asked != mcp.NoQuestion && x.asked != mcp.AskSampling && !x.unbidden:
 		return policy.Allowed(policy.StageFlow) // a person's words
-	case x.bound: // what it sends was judged when it was first made
+	case x.bound && (x.basis == "" || x.basis == pol.Digest()): // what it sends was judged when it was first made
 		return pol.Above(x.facts.Item.Label(), role)
 	case x.way == toUpstream:
 		return pol.Flow(x.facts, role)
@@ -266,7 +281,7 @@ func (p *Chokepoint) settle(ctx context.Context, x *Crossing) error {
 
 func (p *Chokepoint) prepare(ctx context.Context, x *Crossing) {
 	x.final, x.resolved = x.body, policy.Allowed(policy.StageResolve)
-	if x.pre != nil || x.body == nil || x.open.ID == "" || p.name(x.policy, x).Denies() {
+	if x.pre != nil || x.wrong != nil || x.body == nil || x.open.ID == "" || p.name(x.policy, x).Denies() {
 		return // nothing crosses, or navra's own words, which were looked through when they were read
 	}
 	start := p.now()

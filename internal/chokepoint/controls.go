@@ -3,6 +3,7 @@ package chokepoint
 import (
 	"context"
 	"strings"
+	"time"
 
 	"navra/internal/auth"
 	"navra/internal/policy"
@@ -41,6 +42,17 @@ func (p *Chokepoint) Refresh(ctx context.Context) error {
 	return p.hear(ctx, known)
 }
 
+// hearAgain is how old what this process has heard may be where it lets something through without a commit.
+const hearAgain = time.Second
+
+// hearsay reads what operators have said where that was read too long ago.
+func (p *Chokepoint) hearsay(ctx context.Context) error {
+	if age := p.now().UnixNano() - p.asOf.Load(); age >= 0 && age < hearAgain.Nanoseconds() {
+		return nil
+	}
+	return p.Refresh(ctx)
+}
+
 // hear reads what operators have said, unless somebody has since the known generation, and takes up the newest policy of its file.
 func (p *Chokepoint) hear(ctx context.Context, known store.Generation) error {
 	p.refresh.Lock()
@@ -49,24 +61,24 @@ func (p *Chokepoint) hear(ctx context.Context, known store.Generation) error {
 	if before != nil && before.Generation != known {
 		return nil
 	}
+	at := p.now()
 	now, err := p.store.Controls(ctx)
 	if err != nil {
 		return err
 	}
+	p.asOf.Store(at.UnixNano())
 	if file, _ := p.policy.Load().Source(); file != "" && now.Policies[file] != "" && p.renew != nil {
 		p.renew(ctx, now.Policies[file])
 	}
 	if before == nil || before.Generation != now.Generation {
 		p.said.Store(&now)
-		p.mu.Lock()
-		close(p.changed)
-		p.changed = make(chan struct{})
-		p.mu.Unlock()
+		p.signal()
 	}
 	return nil
 }
 
-// Changed returns a channel that is closed when operators have said something new, as far as this process has heard.
+// Changed returns a channel that is closed when operators have said something new, as far as this process has heard, or another policy is in use:
+// the file may hold it only after this process has heard of it.
 func (p *Chokepoint) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +86,18 @@ func (p *Chokepoint) Changed() <-chan struct{} {
 }
 
 // Use has crossings judged by another policy from here on. The store was told of it before, so that no process judges by an older one.
-func (p *Chokepoint) Use(pol *policy.Policy) { p.policy.Store(pol) }
+func (p *Chokepoint) Use(pol *policy.Policy) {
+	p.policy.Store(pol)
+	p.signal()
+}
+
+// signal wakes those who wait for what is new.
+func (p *Chokepoint) signal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
 
 // PolicyDigest identifies the policy that judges now.
 func (p *Chokepoint) PolicyDigest() string { return p.policy.Load().Digest() }
@@ -93,8 +116,12 @@ func halted(x *Crossing) policy.Verdict {
 	switch {
 	case revoked(x.said, x.facts.Who):
 		return policy.Denied(policy.StageAuth, "the token was revoked")
+	case x.late:
+		return policy.Denied(policy.StagePolicy, "the policy was changed while it was judged")
 	case !x.facts.Topic.Crosses() || x.facts.Item.Upstream == nil:
 		return policy.Allowed(policy.StageName)
+	case x.way == toClient && !x.policy.Names(x.facts.Who):
+		return policy.Denied(policy.StageAuth, ErrUnnamed.Error())
 	case (x.way == toUpstream || x.anew != nil) && outdated(x.policy, x.said) != "": // what comes back was judged when it was asked for
 		return policy.Denied(policy.StagePolicy, "the policy was changed, and this process of navra cannot read the new one yet")
 	}

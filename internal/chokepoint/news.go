@@ -92,6 +92,16 @@ func unaskedName(pol *policy.Policy, f policy.Facts) policy.Verdict {
 	return v
 }
 
+// named permits navra's own words to whoever is named.
+func named(to Peer) func(*policy.Policy) policy.Verdict {
+	return func(pol *policy.Policy) policy.Verdict {
+		if !pol.Names(to.Who) {
+			return policy.Denied(policy.StageAuth, ErrUnnamed.Error())
+		}
+		return policy.Allowed(policy.StageName)
+	}
+}
+
 // AnnounceTo is Announce to the peer of a session, or of a listen.
 func (p *Chokepoint) AnnounceTo(ctx context.Context, to Peer, topic mcp.Topic) (Released, error) {
 	out, err := p.Announce(ctx, to, topic)
@@ -107,14 +117,13 @@ func (p *Chokepoint) Acknowledge(ctx context.Context, to Peer, granted mcp.Wish)
 		return Released{}, ErrUncleared
 	}
 	x := p.begin(to)
-	v := policy.Allowed(policy.StageName)
-	x.pre, x.way, x.open = &v, toClient, scope.Opening{}
+	x.anew, x.way, x.open = named(to), toClient, scope.Opening{}
 	x.entry.Kind, x.entry.Upstream, x.entry.Method = blackbox.Notification, Self, mcp.Acknowledged
 	x.body = new(jsonrpc.Object).Raw("notifications", granted.Object()).Done()
 	if err := p.pass(ctx, &x); err != nil {
 		return Released{}, err
 	}
-	return Released{Msg: tagged(jsonrpc.Message{Method: mcp.Acknowledged, Params: x.body}, to)}, nil
+	return Released{Msg: tagged(jsonrpc.Message{Method: mcp.Acknowledged, Params: x.body}, to), Drop: !x.verdict.Permits()}, nil
 }
 
 // tagged names the listen that a message to a client of the stateless era belongs to, by the client's own id.

@@ -2,6 +2,7 @@ package chokepoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -67,10 +68,27 @@ func (p *Chokepoint) Resent(ctx context.Context, m ToUpstream) error {
 	if m.c == nil || m.c.by != p {
 		return ErrUncleared
 	}
+	const why = "the connection was lost; it is sent once more"
 	x := p.beginOwn(m.c.lane, m.c.method)
-	x.pre.Reason = "the connection was lost; it is sent once more"
+	x.pre.Reason = why
 	x.entry.Cause, x.entry.Target, x.entry.RequestID = m.c.seq, m.c.x.entry.Target, m.c.id.String()
-	return p.pass(ctx, &x)
+	if m.c.asked { // by a client: it may not be allowed any more
+		x.pre, x.facts = nil, m.c.x.facts
+		x.anew = func(pol *policy.Policy) policy.Verdict {
+			v := pol.Name(x.facts)
+			if !v.Denies() {
+				v.Effect, v.Reason = policy.Allow, why
+			}
+			return v
+		}
+	}
+	if err := p.pass(ctx, &x); err != nil {
+		return err
+	}
+	if !x.verdict.Permits() {
+		return errors.New(x.verdict.Reason)
+	}
+	return nil
 }
 
 // AdmitRootsChanged makes the notice that the client's roots are others now.
@@ -226,8 +244,7 @@ func (p *Chokepoint) Redact(text string) string {
 // Announce records and makes a notification of navra's own to a client: that a list has changed.
 func (p *Chokepoint) Announce(ctx context.Context, to Peer, topic mcp.Topic) (Released, error) {
 	x := p.begin(to)
-	v := policy.Allowed(policy.StageName)
-	x.pre, x.way, x.open = &v, toClient, scope.Opening{}
+	x.anew, x.way, x.open = named(to), toClient, scope.Opening{}
 	x.entry.Kind, x.entry.Upstream, x.entry.RequestID = blackbox.Notification, Self, ""
 	x.entry.Method = map[mcp.Topic]string{
 		mcp.Tool: "notifications/tools/list_changed", mcp.Prompt: "notifications/prompts/list_changed", mcp.Resource: "notifications/resources/list_changed",
@@ -239,5 +256,5 @@ func (p *Chokepoint) Announce(ctx context.Context, to Peer, topic mcp.Topic) (Re
 	if err := p.pass(ctx, &x); err != nil {
 		return Released{}, err
 	}
-	return Released{Msg: jsonrpc.Message{Method: x.entry.Method}}, nil
+	return Released{Msg: jsonrpc.Message{Method: x.entry.Method}, Drop: !x.verdict.Permits()}, nil
 }

@@ -252,6 +252,7 @@ func (p *Chokepoint) judgeAnswer(ctx context.Context, from Peer, q *Question, ms
 	x.way, x.asked, x.unbidden = toUpstream, q.kind, q.unbidden
 	x.entry.Kind, x.entry.Cause, x.entry.Target = blackbox.ClientAnswer, q.seq, ""
 	x.role = q.role
+	x.facts.Who, x.entry.Principal, x.entry.Auth = from.Who, from.Who.Name(), from.Who.Method() // the principal's, with a credential of its own
 	x.open = opening(from)
 	no := misfitting(q.form, msg.Result)
 	switch {

@@ -27,6 +27,8 @@ func (p *Chokepoint) record(ctx context.Context, x *Crossing, last bool) error {
 	if last {
 		c.Judge = func(s scope.Scope, said *store.Controls) (blackbox.Entry, ifc.Label) {
 			if x.scope = s; said != nil {
+				newest := outdated(x.policy, said)
+				x.late = newest != "" && x.said != nil && newest != outdated(x.policy, x.said)
 				x.said = said
 			}
 			x.verdict = p.judge(x)

@@ -170,7 +170,7 @@ func (p *Chokepoint) releaseProgress(ctx context.Context, c *clearance, m jsonrp
 func (p *Chokepoint) light(ctx context.Context, x *Crossing, method string, body jsonrpc.Raw) bool {
 	x.entry.Method, x.body = method, body
 	s, err := p.store.Scope(ctx, x.open)
-	if err != nil {
+	if err != nil || p.hearsay(ctx) != nil {
 		return false
 	}
 	x.scope = s

@@ -42,6 +42,7 @@ type retry struct {
 	sealed   bool                   // the state was made here, for this call of this principal
 	same     bool                   // nothing else is said with it either, and it is used for the first time
 	again    bool                   // the call is made anew: it has not run
+	basis    string                 // digest of the policy that the call was judged by
 }
 
 // asksBack reports whether a result asks for something before the call can end.
@@ -170,6 +171,9 @@ func (p *Chokepoint) sealState(c *clearance, r retry) string {
 	if r.again {
 		o.Bool("again", true)
 	}
+	if pol := c.x.policy; pol != nil {
+		o.Text("policy", pol.Digest())
+	}
 	return p.vault.Seal(o.Done(), stateContext(c.from.Who.Name()))
 }
 
@@ -230,6 +234,8 @@ func (p *Chokepoint) reopen(from Peer, it catalogue.Item, params jsonrpc.Raw, ro
 	r.parked, _ = parked.Text()
 	again, _ := s.Get("again")
 	r.again = string(again) == "true"
+	basis, _ := s.Get("policy")
+	r.basis, _ = basis.Text()
 	n, _ := s.Get("rounds")
 	count, _ := n.Int()
 	*rounds = int(count)
@@ -264,7 +270,10 @@ func kindOf(v jsonrpc.Raw) mcp.Question {
 // goesOn judges what a request brings for the one that it goes on with. The refusal says what the client is answered where it cannot.
 func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Crossing) *Refusal {
 	r := c.retry
-	if r == nil || x.pre != nil || r.parked != "" || p.Halts(from.Who, c.lane.upstream) != nil || p.policy.Load().Name(x.facts).Denies() {
+	if r == nil || x.pre != nil || x.wrong != nil || r.parked != "" {
+		return nil
+	}
+	if x.unjudged = p.barred(ctx, c, x); x.unjudged {
 		return nil
 	}
 	if r.again {
@@ -272,7 +281,7 @@ func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Cro
 			action, _ := r.inputs.Get(key, "action")
 			if string(action) != `"accept"` {
 				v := policy.Denied(policy.StageMessage, "the URL that the upstream needs to be opened was not accepted")
-				x.pre = &v
+				x.wrong = &v
 			}
 		}
 	}
@@ -280,14 +289,24 @@ func (p *Chokepoint) goesOn(ctx context.Context, from Peer, c *clearance, x *Cro
 		if r.sealed && !r.again { // the upstream is another one now: nothing runs twice by itself
 			return refusedAs(http.StatusBadRequest, unknownState)
 		}
-		c.retry = nil // there is nothing that could go on
+		c.retry, x.since = nil, nil // there is nothing that could go on
 		return nil
 	}
 	c.x = *x
 	if r.inputs == nil {
+		x.since = nil
 		return nil
 	}
 	return p.admitInputs(ctx, from, c, x, r)
+}
+
+// barred reports whether a request is forbidden whatever comes with it, as far as this process knows when it has just heard.
+func (p *Chokepoint) barred(ctx context.Context, c *clearance, x *Crossing) bool {
+	bars := func() bool {
+		x.since = p.policy.Load()
+		return p.Halts(c.from.Who, c.lane.upstream) != nil || x.since.Name(x.facts).Denies()
+	}
+	return bars() && (p.Refresh(ctx) != nil || bars())
 }
 
 // admitInputs judges the answers that a request brings, each by itself, and puts what may go on in their place.
@@ -346,6 +365,9 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 	x := p.begin(c.from)
 	x.trail = c.x.trail.another()
 	x.facts, x.label, x.body, x.bound = c.x.facts, c.x.label, x.trail.carry(c.sent), true
+	if x.basis = c.x.policy.Digest(); len(r.questions) > 0 {
+		x.since = p.policy.Load()
+	}
 	x.entry.Cause, x.entry.Upstream, x.entry.Target, x.entry.Trace = c.seq, c.lane.upstream, c.x.entry.Target, c.x.entry.Trace
 	inputs := new(jsonrpc.Object)
 	for _, q := range r.questions {
@@ -431,6 +453,7 @@ func (p *Chokepoint) Resume(retry, m ToUpstream) error {
 	}
 	c.from, c.seq, c.token, c.rounds = r.from, r.seq, r.token, r.rounds
 	c.x.entry, c.x.trail = r.x.entry, r.x.trail
+	c.x.facts.Who, c.x.verdict, c.x.policy = r.x.facts.Who, r.x.verdict, r.x.policy // what comes is held against those
 	c.answered.Store(false)
 	return nil
 }

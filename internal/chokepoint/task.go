@@ -100,9 +100,6 @@ func (p *Chokepoint) aboutTask(from Peer, x *Crossing, id string) *Refusal {
 	}
 	x.facts.Topic, x.facts.Item = mcp.Tool, t.item
 	x.entry.Upstream, x.entry.Target = t.item.Upstream.Name, t.item.Canonical()
-	if p.policy.Load().Name(x.facts).Denies() {
-		return nil // and is denied as an id that there is not
-	}
 	if t.over {
 		return refusedAs(0, jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid params: unknown task; it belonged to a session that is over"})
 	}

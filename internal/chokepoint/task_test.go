@@ -20,20 +20,23 @@ func newTaskBench(t testing.TB, v mcp.Version) *bench {
 }
 
 func newTaskBenchWith(t testing.TB, v mcp.Version, o policy.Options) *bench {
+	return newBenchWith(t, o, nil, func(co *chokepoint.Options) { listTasks(co, v) })
+}
+
+// listTasks has the upstream files have tasks in the form of the version.
+func listTasks(co *chokepoint.Options, v mcp.Version) {
 	caps := jsonrpc.Raw(`{"tools":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}}`)
 	if v.Stateless() {
 		caps = jsonrpc.Raw(`{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
 	}
-	return newBenchWith(t, o, nil, func(co *chokepoint.Options) {
-		for _, who := range []string{"ann", "bob", "low"} {
-			l := catalogue.Listing{Version: v, Capabilities: caps}
-			for _, tool := range []string{"read", "only"} {
-				support := map[string]string{"read": "optional", "only": "required"}[tool]
-				l.Tools = append(l.Tools, jsonrpc.Raw(fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"},"execution":{"taskSupport":%q}}`, tool, support)))
-			}
-			co.Catalogue.Install(who, "files", l)
+	for _, who := range []string{"ann", "bob", "low"} {
+		l := catalogue.Listing{Version: v, Capabilities: caps}
+		for _, tool := range []string{"read", "only"} {
+			support := map[string]string{"read": "optional", "only": "required"}[tool]
+			l.Tools = append(l.Tools, jsonrpc.Raw(fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"},"execution":{"taskSupport":%q}}`, tool, support)))
 		}
-	})
+		co.Catalogue.Install(who, "files", l)
+	}
 }
 
 // peerOf is a request of a client that knows tasks in the form of the version.

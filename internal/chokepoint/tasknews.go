@@ -14,7 +14,7 @@ import (
 func (p *Chokepoint) AdmitTaskWatch(ctx context.Context, from Peer, id string) (Watch, bool) {
 	x := p.begin(from)
 	refusal := p.aboutTask(from, &x, id)
-	if refusal != nil || from.In.Msg.Method != mcp.Listen || from.Caps&mcp.CanTask == 0 {
+	if refusal != nil || x.task == nil || from.In.Msg.Method != mcp.Listen || from.Caps&mcp.CanTask == 0 {
 		v := policy.Denied(policy.StageMessage, "unknown task")
 		x.pre, x.open = &v, scope.Opening{}
 	}

@@ -248,6 +248,7 @@ func (g *Gateway) resume(ctx context.Context, retry chokepoint.ToUpstream, from 
 		}
 		return send(reply, m.Status, m.Msg)
 	}
+	defer g.underway(from.Who, p.out.Upstream(), p.cancel)() // its credential may be another than that of the first request
 	var left []*chokepoint.Question
 	for _, q := range p.open {
 		v, ok := retry.Input(q)

@@ -85,10 +85,10 @@ func (g *Gateway) listen(ctx context.Context, from chokepoint.Peer, out mcp.Sink
 		end(why)
 	}
 	ack, err := g.chokepoint.Acknowledge(ctx, from, granted)
-	if err == nil {
+	if err == nil && !ack.Drop {
 		err = out.Send(ack.Msg)
 	}
-	if err == nil && !granted.Empty() { // else there will be nothing to tell
+	if err == nil && !ack.Drop && !granted.Empty() { // else there will be nothing to tell
 		g.tellAll(ctx, r, from, out)
 	}
 	return jsonrpc.Message{Result: new(jsonrpc.Object).Raw("_meta", chokepoint.ListenMeta(from)).Done()}
@@ -178,7 +178,7 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 	topics, news := r.out.take()
 	for i, t := range topics {
 		m, err := g.chokepoint.AnnounceTo(ctx, to, t)
-		if err == nil {
+		if err == nil && !m.Drop {
 			err = out.Send(m.Msg)
 		}
 		if err != nil {

@@ -1,0 +1,464 @@
+package chokepoint_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"navra/internal/auth"
+	"navra/internal/blackbox"
+	"navra/internal/chokepoint"
+	"navra/internal/ifc"
+	"navra/internal/jsonrpc"
+	"navra/internal/mcp"
+	"navra/internal/policy"
+	"navra/internal/store"
+)
+
+// A turning is a bench whose policy another process replaces between judgement and commit.
+type turning struct {
+	*bench
+	med *meddler
+}
+
+const turningFile = "/etc/navra.yaml"
+
+// turn returns a bench that begins with one policy, and takes up the other when it is told of.
+func turn(t testing.TB, v mcp.Version, one, two policy.Options, more ...func(*chokepoint.Options)) *turning {
+	t.Helper()
+	one.File, one.Name, one.Digest = turningFile, "one", [32]byte{1}
+	two.File, two.Name, two.Digest = turningFile, "two", [32]byte{2}
+	b := &turning{med: &meddler{}}
+	b.bench = newBenchWith(t, one, func(s store.Store) store.Store { b.med.Store = s; return b.med }, func(o *chokepoint.Options) {
+		listTasks(o, v)
+		o.Renew = func(_ context.Context, name string) {
+			if name == "two" {
+				b.take(t, two)
+			}
+		}
+		for _, f := range more {
+			f(o)
+		}
+	})
+	b.say(t, store.Change{}, func(c *store.Controls) { c.Policies[turningFile] = "one" })
+	return b
+}
+
+func (b *turning) take(t testing.TB, o policy.Options) {
+	pol, err := policy.New(o)
+	if err != nil {
+		t.Error(err)
+	}
+	b.Use(pol)
+}
+
+// meddle has the other policy be told of before the next entry of a kind is committed.
+func (b *turning) meddle(t testing.TB, kind blackbox.Kind) {
+	b.med.kind, b.med.meddle = kind, func() { b.told(t) }
+}
+
+func (b *turning) told(t testing.TB) {
+	b.say(t, store.Change{}, func(c *store.Controls) { c.Policies[turningFile] = "two" })
+}
+
+// nobody is a policy that names ann and lets her do nothing.
+func nobody() policy.Options {
+	o := permissive()
+	o.Principals = auth.Directory{"ann": {}}
+	return o
+}
+
+func somebody() policy.Options {
+	o := permissive()
+	o.Principals = auth.Directory{"ann": {policy.LocalDefault}}
+	return o
+}
+
+// TestTasksThatAreAllowedMeanwhile: a request about a task that a policy forbids and the next one allows is held against what the id says all the same.
+func TestTasksThatAreAllowedMeanwhile(t *testing.T) {
+	for _, v := range []mcp.Version{mcp.V20251125, mcp.V20260728} {
+		b := turn(t, v, somebody(), somebody())
+		id := b.task(t, b.ann, v, "up-1")
+		b.take(t, func() policy.Options { o := nobody(); o.File, o.Name = turningFile, "one"; return o }())
+		b.meddle(t, blackbox.Request)
+		from := peerOf(t, b.ann, v, mcp.TasksGet, about(id))
+		m, _, err := b.Admit(t.Context(), from)
+		if b.med.meddle != nil {
+			t.Fatal("nothing came in between")
+		}
+		if err != nil {
+			continue // it may be asked for again
+		}
+		c, err := m.Spend(b.Chokepoint)
+		if err != nil || !strings.Contains(string(c.Bytes(v)), `"taskId":"up-1"`) {
+			t.Errorf("%s: the upstream is sent %s, %v", v, c.Bytes(v), err)
+		}
+	}
+	b := turn(t, mcp.V20260728, somebody(), somebody())
+	id := b.task(t, b.ann, mcp.V20260728, "up-1")
+	b.take(t, func() policy.Options { o := nobody(); o.File, o.Name = turningFile, "one"; return o }())
+	b.meddle(t, blackbox.Request)
+	from := peerOf(t, b.ann, mcp.V20260728, mcp.Listen, `{"notifications":{}}`)
+	if w, ok := b.AdmitTaskWatch(t.Context(), from, id); ok && w.URI() != "up-1" {
+		t.Errorf("the watch is of %q", w.URI())
+	}
+}
+
+// TestRefusalsOfTheNextPolicy: what is wrong with a call is wrong by the next policy too, which allows it while the one before did not.
+func TestRefusalsOfTheNextPolicy(t *testing.T) {
+	b := turn(t, mcp.V20260728, nobody(), somebody())
+	b.meddle(t, blackbox.Request)
+	from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{},"requestState":"none of navra's"}`)
+	if m, _, err := b.Admit(t.Context(), from); err == nil {
+		t.Errorf("a call with an unknown state is let through: %v", m)
+	}
+	// and the other way round: what may not be known of any more is unknown, whatever else is wrong
+	b = turn(t, mcp.V20260728, somebody(), nobody())
+	b.meddle(t, blackbox.Request)
+	_, _, err := b.Admit(t.Context(), from)
+	refusal := (*chokepoint.Refusal)(nil)
+	if !errors.As(err, &refusal) || !strings.Contains(refusal.Error(), "Unknown tool") {
+		t.Errorf("what is hidden is told of: %v", err)
+	}
+}
+
+// TestInputsAreJudgedWhereTheCallIs: answers that come with a call do not go on unseen because the call was paused, or forbidden, a moment ago.
+func TestInputsAreJudgedWhereTheCallIs(t *testing.T) {
+	strict := somebody()
+	strict.Arguments = policy.Deny
+	denies := nobody()
+	bad := `{"name":"files__read","arguments":{},"inputResponses":{"k":{"action":"accept","content":{"key":"` + aws() + `"}}}}`
+	for _, tt := range []struct {
+		name     string
+		one, two policy.Options
+		before   func(*turning)
+		kind     blackbox.Kind // before whose first entry the policy changes; "": it does not
+	}{
+		{"resumed, which is not heard of", strict, strict, func(b *turning) {
+			b.pause(t, store.Pause{})
+			if err := b.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.say(t, store.Change{}, func(c *store.Controls) { c.Pauses = nil })
+		}, ""},
+		{"resumed before the commit", strict, strict, func(b *turning) {
+			b.pause(t, store.Pause{})
+			if err := b.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.med.kind, b.med.meddle = blackbox.Request, func() { b.say(t, store.Change{}, func(c *store.Controls) { c.Pauses = nil }) }
+		}, ""},
+		{"allowed meanwhile", denies, strict, func(*turning) {}, blackbox.Request},
+		{"stricter meanwhile", somebody(), strict, func(*turning) {}, blackbox.Request},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := turn(t, mcp.V20260728, tt.one, tt.two)
+			tt.before(b)
+			if tt.kind != "" {
+				b.meddle(t, tt.kind)
+			}
+			from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, bad)
+			from.Caps |= mcp.CanElicit
+			m, _, err := b.Admit(t.Context(), from)
+			if b.med.meddle != nil {
+				t.Fatal("nothing came in between")
+			}
+			if err == nil {
+				c, _ := m.Spend(b.Chokepoint)
+				t.Errorf("the upstream is sent %s", c.Bytes(mcp.V20260728))
+			}
+			if text, _ := b.denial(t, call(t, b.ann, "files__read", "{}")); text != "" {
+				t.Errorf("the next call is denied: %s", text)
+			}
+		})
+	}
+}
+
+// TestAnswersToARoundAreJudgedByItsPolicy: answers that were judged by an older policy do not go on by the next.
+func TestAnswersToARoundAreJudgedByItsPolicy(t *testing.T) {
+	two := somebody()
+	two.Arguments = policy.Deny
+	b := turn(t, mcp.V20251125, somebody(), two)
+	from := call(t, b.ann, "files__read", "{}")
+	from.Caps = mcp.CanElicit
+	m := b.admit(t, from)
+	asks := jsonrpc.Message{ID: jsonrpc.IntID(1), Result: jsonrpc.Raw(`{"resultType":"input_required","inputRequests":{"r":{"method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{"key":{"type":"string"}}}}}}}`)}
+	out, err := b.Release(t.Context(), m.Answer(asks, 0), from)
+	if err != nil || len(out.Round) != 1 {
+		t.Fatalf("Release = %+v, %v", out, err)
+	}
+	b.meddle(t, blackbox.Request)
+	yes := jsonrpc.Message{Result: jsonrpc.Raw(`{"action":"accept","content":{"key":"` + aws() + `"}}`)}
+	next, err := b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]jsonrpc.Message{out.Round[0]: yes})
+	if b.med.meddle != nil {
+		t.Fatal("nothing came in between")
+	}
+	if err == nil {
+		c, _ := next.Spend(b.Chokepoint)
+		t.Errorf("the upstream is sent %s", c.Bytes(mcp.V20260728))
+	}
+}
+
+// TestARetryUnderAStricterPolicy: that a call was judged before counts by the same policy alone.
+func TestARetryUnderAStricterPolicy(t *testing.T) {
+	two := somebody()
+	two.OnViolation = policy.Deny
+	b := turn(t, mcp.V20260728, somebody(), two)
+	from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`)
+	b.answers(t, b.admit(t, from), from, `{"content":[]}`) // what files holds is not for mail
+	send := `"name":"mail__send","arguments":{}`
+	from = peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{`+send+`}`)
+	asked := b.answers(t, b.admit(t, from), from, `{"resultType":"input_required","requestState":"s"}`)
+	state, _ := asked.Result.Get("requestState")
+	if state == nil {
+		t.Fatalf("the client is answered %s", asked.Append(nil))
+	}
+	from = peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{`+send+`,"requestState":`+string(state)+`}`)
+	b.told(t)
+	if text, stage := b.denial(t, from); stage != "flow" {
+		t.Errorf("the retry is answered %q by stage %q, want it denied by flow", text, stage)
+	}
+}
+
+// TestAnnouncementsOfWhoIsGone: who is named no more, or whose token was revoked, is told nothing, nor what it had asked to be told of.
+func TestAnnouncementsOfWhoIsGone(t *testing.T) {
+	gone := permissive()
+	gone.Principals = auth.Directory{"bob": {policy.LocalDefault}}
+	for _, way := range []string{"removed", "revoked"} {
+		for what, tell := range map[string]func(*turning, chokepoint.Peer) (chokepoint.Released, error){
+			"a list": func(b *turning, from chokepoint.Peer) (chokepoint.Released, error) {
+				return b.AnnounceTo(t.Context(), from, mcp.Tool)
+			},
+			"an acknowledgement": func(b *turning, from chokepoint.Peer) (chokepoint.Released, error) {
+				return b.Acknowledge(t.Context(), from, mcp.Wish{URIs: []string{"note://read"}})
+			},
+		} {
+			b := turn(t, mcp.V20260728, somebody(), gone)
+			from := listener(t, b.ann)
+			if out, err := tell(b, from); err != nil || out.Drop || out.Msg.Method == "" {
+				t.Fatalf("%s: %+v, %v", what, out, err)
+			}
+			b.meddle(t, blackbox.Notification)
+			if way == "revoked" {
+				b.med.meddle = func() { b.say(t, store.Change{Revoke: strings.TrimPrefix(b.ann.Subject(), "token:")}, nil) }
+			}
+			out, err := tell(b, from)
+			if b.med.meddle != nil {
+				t.Fatal("nothing came in between")
+			}
+			if err == nil && !out.Drop {
+				t.Errorf("%s, %s: %s", way, what, out.Msg.Append(nil))
+			}
+		}
+	}
+}
+
+// TestAnswersOfWhoIsGone: the answer to a call of who is named no more is withheld.
+func TestAnswersOfWhoIsGone(t *testing.T) {
+	gone := permissive()
+	gone.Principals = auth.Directory{"bob": {policy.LocalDefault}}
+	for _, meanwhile := range []bool{true, false} {
+		b := turn(t, mcp.V20251125, somebody(), gone)
+		from := call(t, b.ann, "files__read", "{}")
+		m := b.admit(t, from)
+		if b.meddle(t, blackbox.Answer); !meanwhile {
+			b.med.meddle()
+			b.med.meddle = nil
+		}
+		out, err := b.Release(t.Context(), m.Answer(jsonrpc.Message{Result: jsonrpc.Raw(`{"content":[{"type":"text","text":"the plan"}]}`)}, 0), from)
+		if got := string(out.Msg.Append(nil)); err != nil || strings.Contains(got, "the plan") || !strings.Contains(got, `"outcome":"ran"`) {
+			t.Errorf("%v: the answer is %s, %v", meanwhile, got, err)
+		}
+	}
+	// who may only do less has the answer: it was judged when it was asked for
+	b := turn(t, mcp.V20251125, somebody(), nobody())
+	from := call(t, b.ann, "files__read", "{}")
+	m := b.admit(t, from)
+	b.meddle(t, blackbox.Answer)
+	if got := b.answers(t, m, from, `{"content":[{"type":"text","text":"the plan"}]}`); !strings.Contains(string(got.Result), "the plan") {
+		t.Errorf("the answer is %s", got.Append(nil))
+	}
+}
+
+// TestTheTokenOfWhoAnswers: who answers a question is held against its own token, not that of who was asked: the principal may have two.
+func TestTheTokenOfWhoAnswers(t *testing.T) {
+	for _, asked := range []bool{false, true} { // the revoked token is that of who was asked
+		b := turn(t, mcp.V20251125, somebody(), somebody())
+		other := prove(t, b.db, "ann", policy.LocalDefault)
+		from := call(t, b.ann, "files__read", "{}")
+		from.Caps = mcp.CanListRoots
+		m := b.admit(t, from)
+		out, err := b.Release(t.Context(), m.Question(jsonrpc.Message{ID: jsonrpc.IntID(5), Method: mcp.RootsList}, 0), from)
+		if err != nil || out.Question == nil {
+			t.Fatalf("Release = %+v, %v", out, err)
+		}
+		b.med.kind, b.med.meddle = blackbox.ClientAnswer, func() {
+			who := other
+			if asked {
+				who = b.ann
+			}
+			b.say(t, store.Change{Revoke: strings.TrimPrefix(who.Subject(), "token:")}, nil)
+		}
+		second := call(t, other, "files__read", "{}")
+		second.Caps = from.Caps
+		up, err := b.AdmitAnswer(t.Context(), second, out.Question, jsonrpc.Message{Result: jsonrpc.Raw(`{"roots":[{"uri":"file:///plan"}]}`)})
+		if err != nil || b.med.meddle != nil {
+			t.Fatal(err)
+		}
+		c, _ := up.Spend(b.Chokepoint)
+		if got := string(c.Bytes(mcp.V20251125)); strings.Contains(got, "file:///plan") != asked {
+			t.Errorf("%v: the upstream is told %s", asked, got)
+		}
+	}
+}
+
+// TestAParkedCallIsItsRetrys: a parked call goes on for the token and the role of the request that came back for it.
+func TestAParkedCallIsItsRetrys(t *testing.T) {
+	parkedAnswer := func(two policy.Options, meddle func(*turning, auth.Principal)) string {
+		one := somebody()
+		one.Roles = map[string]policy.Role{policy.LocalDefault: {Clearance: ifc.Secret, Allow: []policy.Patterns{{Tools: []string{"*"}, Client: []string{"elicitation", "roots"}}}}}
+		b := turn(t, mcp.V20260728, one, two)
+		other := prove(t, b.db, "ann", policy.LocalDefault)
+		from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`)
+		from.Caps |= mcp.CanListRoots
+		m := b.admit(t, from)
+		out, err := b.Release(t.Context(), m.Question(jsonrpc.Message{ID: jsonrpc.IntID(5), Method: mcp.RootsList}, 0), from)
+		if err != nil || out.Question == nil {
+			t.Fatalf("Release = %+v, %v", out, err)
+		}
+		out.Question.Key("ask1")
+		parked, err := b.Park(t.Context(), m, "handle", []*chokepoint.Question{out.Question})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _ := parked.Msg.Result.Get("requestState")
+		if len(two.Roles) == 1 {
+			b.told(t)
+		}
+		again := peerOf(t, other, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{},"inputResponses":{"ask1":{"roots":[]}},"requestState":`+string(state)+`}`)
+		again.Caps = from.Caps
+		if err := b.Resume(b.admit(t, again), m); err != nil {
+			t.Fatal(err)
+		}
+		meddle(b, other)
+		answer := jsonrpc.Message{Result: jsonrpc.Raw(`{"content":[{"type":"text","text":"the plan ` + aws() + `"}]}`)}
+		if out, err = b.Release(t.Context(), m.Answer(answer, 0), again); err != nil {
+			t.Fatal(err)
+		}
+		return string(out.Msg.Append(nil))
+	}
+	got := parkedAnswer(somebody(), func(b *turning, other auth.Principal) {
+		b.med.kind, b.med.meddle = blackbox.Answer, func() { b.say(t, store.Change{Revoke: strings.TrimPrefix(other.Subject(), "token:")}, nil) }
+	})
+	if strings.Contains(got, "the plan") {
+		t.Errorf("the token of the retry was revoked: %s", got)
+	}
+	got = parkedAnswer(somebody(), func(b *turning, _ auth.Principal) {
+		b.med.kind, b.med.meddle = blackbox.Answer, func() { b.say(t, store.Change{Revoke: strings.TrimPrefix(b.ann.Subject(), "token:")}, nil) }
+	})
+	if !strings.Contains(got, "the plan") {
+		t.Errorf("the token of the first request was revoked: %s", got)
+	}
+	low := permissive()
+	low.Principals = auth.Directory{"ann": {"sensitive"}}
+	low.Roles = map[string]policy.Role{"sensitive": {Clearance: ifc.Sensitive, Allow: []policy.Patterns{{Tools: []string{"*"}, Client: []string{"roots"}}}}}
+	got = parkedAnswer(low, func(*turning, auth.Principal) {})
+	if strings.Contains(got, "the plan") || !strings.Contains(got, "above the clearance of role \\\"sensitive\\\"") {
+		t.Errorf("the role of the retry: %s", got)
+	}
+}
+
+// TestResultsSettingAtTheLastTry: where the scope moves on again and again, the verdict is made inside the commit. A result that was looked through by the
+// rules of an older policy does not go on then either.
+func TestResultsSettingAtTheLastTry(t *testing.T) {
+	one, two := somebody(), somebody()
+	one.Roles = map[string]policy.Role{policy.LocalDefault: {Clearance: ifc.Secret, Allow: []policy.Patterns{{Tools: []string{"*"}}}}}
+	two.Roles, two.Results = one.Roles, policy.Pseudonymise
+	b := turn(t, mcp.V20251125, one, two)
+	from := call(t, b.ann, "files__read", "{}")
+	m := b.admit(t, from)
+	n := 0
+	b.med.kind = blackbox.Answer
+	var again func()
+	again = func() {
+		if n++; n < 3 {
+			b.say(t, store.Change{}, nil)
+			b.med.meddle = again
+			return
+		}
+		b.told(t)
+	}
+	b.med.meddle = again
+	if got := b.answers(t, m, from, `{"content":[{"type":"text","text":"`+aws()+`"}]}`); strings.Contains(string(got.Result), aws()) || n != 3 {
+		t.Errorf("after %d tries the answer is %s", n, got.Append(nil))
+	}
+}
+
+// TestLogMessagesAreHeldAgainstWhatIsSaid: what an upstream says by itself is not recorded one by one; still a pause is heard of within a second.
+func TestLogMessagesAreHeldAgainstWhatIsSaid(t *testing.T) {
+	now := time.Now()
+	b := turn(t, mcp.V20251125, somebody(), somebody(), func(o *chokepoint.Options) { o.Now = func() time.Time { return now } })
+	from := call(t, b.ann, "files__read", "{}")
+	from.Level = mcp.Level(1)
+	lane := b.admit(t, from).Lane()
+	note := jsonrpc.Message{Method: mcp.Logging, Params: jsonrpc.Raw(`{"level":"error","data":"hello"}`)}
+	log := func() bool {
+		out, err := b.ReleaseUnasked(t.Context(), b.Unsolicited(lane, note, 0), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !out.Drop
+	}
+	for range 2 {
+		if !log() {
+			t.Fatal("a log message is dropped")
+		}
+	}
+	b.pause(t, store.Pause{})
+	now = now.Add(1100 * time.Millisecond)
+	if log() {
+		t.Error("a log message crosses while everything is paused")
+	}
+	b.say(t, store.Change{}, func(c *store.Controls) { c.Pauses = nil })
+	now = now.Add(1100 * time.Millisecond)
+	if !log() {
+		t.Error("a log message is dropped after resumption")
+	}
+}
+
+// TestResentIsJudged: a call whose connection was lost does not leave once more behind the entry of what forbids it.
+func TestResentIsJudged(t *testing.T) {
+	for what, say := range map[string]func(*turning){
+		"a policy": func(b *turning) { b.told(t) }, "a pause": func(b *turning) { b.pause(t, store.Pause{}) },
+		"a revocation": func(b *turning) { b.say(t, store.Change{Revoke: strings.TrimPrefix(b.ann.Subject(), "token:")}, nil) },
+	} {
+		b := turn(t, mcp.V20251125, somebody(), nobody())
+		m := b.admit(t, call(t, b.ann, "files__read", "{}"))
+		if err := b.Resent(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		say(b)
+		if err := b.Resent(t.Context(), m); err == nil {
+			t.Errorf("%s: it is sent once more", what)
+		}
+	}
+}
+
+// TestUseIsHeard: a policy that this process takes up late, after it heard that there is one, is heard of by those who wait.
+func TestUseIsHeard(t *testing.T) {
+	b := turn(t, mcp.V20251125, somebody(), somebody())
+	if err := b.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	changed := b.Changed()
+	o := nobody()
+	o.File, o.Name, o.Digest = turningFile, "one", [32]byte{3}
+	b.take(t, o)
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody hears of it")
+	}
+}
