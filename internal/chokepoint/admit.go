@@ -26,13 +26,10 @@ type Ask struct {
 // an error, which is a *Refusal that holds the answer to the client.
 func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, error) {
 	x, bad := p.arrive(from)
+	pol := p.policy.Load()
 	c := &clearance{by: p, from: from, asked: true, method: from.In.Msg.Method, open: x.open, retry: x.retry, rounds: x.rounds, task: x.task, wish: x.wish}
 	if x.pre == nil && x.facts.Topic.Crosses() {
-		c.lane = p.lane(from, x.facts.Item.Upstream.Name)
-		c.caps = p.policy.Load().Relays(from.Who, from.Caps) | p.takesTasks(from, &x, c.lane.upstream)
-		if x.task != nil {
-			c.lane = x.made
-		}
+		p.destine(c, &x, pol)
 		c.id = jsonrpc.IntID(p.next.Add(1))
 	} else {
 		c.lane = Lane{upstream: Self, principal: from.Who.Name()}
@@ -59,6 +56,9 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	case x.verdict.Asks():
 		return ToUpstream{}, &Ask{Reason: x.verdict.Reason, Refusal: p.deny(from, &x, NotSent)}, nil
 	}
+	if x.policy != pol && c.lane.upstream != Self {
+		p.destine(c, &x, x.policy)
+	}
 	if c.id.IsZero() {
 		c.id = from.In.Msg.ID // navra answers itself, under the client's id
 	}
@@ -74,6 +74,15 @@ func (p *Chokepoint) Admit(ctx context.Context, from Peer) (ToUpstream, *Ask, er
 	}
 	c.x.body, c.x.final = nil, nil
 	return ToUpstream{c}, nil, nil
+}
+
+// destine says over which connection a call goes, and what its upstream may ask meanwhile, as a policy has it.
+func (p *Chokepoint) destine(c *clearance, x *Crossing, pol *policy.Policy) {
+	c.lane = p.laneBy(pol, c.from, x.facts.Item.Upstream.Name)
+	c.caps = pol.Relays(c.from.Who, c.from.Caps) | p.takesTasks(c.from, x, c.lane.upstream)
+	if x.task != nil {
+		c.lane = x.made
+	}
 }
 
 // dropped names what a client sent in vain.
@@ -246,10 +255,14 @@ func era(v mcp.Version) string {
 
 // lane names the connection that a peer's calls to an upstream use.
 func (p *Chokepoint) lane(from Peer, upstream string) Lane {
+	return p.laneBy(p.policy.Load(), from, upstream)
+}
+
+func (p *Chokepoint) laneBy(pol *policy.Policy, from Peer, upstream string) Lane {
 	if u := p.book.Upstream(upstream); u != nil && u.Shared {
 		return Lane{upstream: upstream, principal: catalogue.Everyone}
 	}
-	l := Lane{upstream: upstream, principal: from.Who.Name(), caps: p.policy.Load().Relays(from.Who, from.Caps)}
+	l := Lane{upstream: upstream, principal: from.Who.Name(), caps: pol.Relays(from.Who, from.Caps)}
 	if !from.Version.Stateless() {
 		l.session = from.Session
 	}

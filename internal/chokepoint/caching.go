@@ -6,6 +6,7 @@ import (
 	"navra/internal/catalogue"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/policy"
 )
 
 // maxTTL bounds how long an upstream's word on how long something may be used is believed.
@@ -72,7 +73,7 @@ func (c *clearance) hinted(v jsonrpc.Raw) jsonrpc.Raw {
 	public := false
 	switch {
 	case c.x.facts.Topic == mcp.List:
-		ttl, public = c.by.listHint(c.from, mcp.ListTopic(c.method))
+		ttl, public = c.by.listHint(c.shown, c.from, mcp.ListTopic(c.method))
 	case c.method == mcp.ResourcesRead:
 		ttl, public = ttlOf(v)
 		public = public && !c.altered && c.by.policy.Load().Open(mcp.Resource, c.x.facts.Item)
@@ -89,8 +90,8 @@ func (c *clearance) hinted(v jsonrpc.Raw) jsonrpc.Raw {
 }
 
 // listHint is how long the list of a topic may be used, and whether it is the same for all: that of the upstream that says least.
-func (p *Chokepoint) listHint(from Peer, topic mcp.Topic) (ttl time.Duration, public bool) {
-	s, pol, now := p.book.For(from.Who.Name()), p.policy.Load(), p.now()
+func (p *Chokepoint) listHint(pol *policy.Policy, from Peer, topic mcp.Topic) (ttl time.Duration, public bool) {
+	s, now := p.book.For(from.Who.Name()), p.now()
 	ttl, public = maxTTL, true
 	for _, u := range p.book.Upstreams() {
 		l, ok := s.Listing(u.Name)

@@ -127,6 +127,9 @@ type Crossing struct {
 	label    ifc.Label // of what comes back
 	came     ifc.Label // the same, before it was looked through
 
+	says  func(*policy.Policy) jsonrpc.Raw // makes body of what a policy lets its client see; nil: it depends on none
+	shown *policy.Policy                   // that body was made by
+
 	body     jsonrpc.Raw     // what was received, re-encoded: params, result or error
 	final    jsonrpc.Raw     // what goes on
 	paths    func() []string // canonical paths that the request named; on the way back
@@ -272,6 +275,9 @@ func (p *Chokepoint) settle(ctx context.Context, x *Crossing) error {
 		x.came = x.label
 	}
 	if x.prepared != x.policy {
+		if x.says != nil && x.shown != x.policy {
+			x.body, x.shown, x.seal = x.says(x.policy), x.policy, nil
+		}
 		x.label = x.came
 		x.prepared, x.found, x.clean = x.policy, nil, false
 		p.prepare(ctx, x)

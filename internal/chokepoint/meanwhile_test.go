@@ -191,7 +191,7 @@ func TestAnswersToARoundAreJudgedByItsPolicy(t *testing.T) {
 	}
 	b.meddle(t, blackbox.Request)
 	yes := jsonrpc.Message{Result: jsonrpc.Raw(`{"action":"accept","content":{"key":"` + aws() + `"}}`)}
-	next, err := b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]jsonrpc.Message{out.Round[0]: yes})
+	next, err := b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]chokepoint.Reply{out.Round[0]: {From: from, Msg: yes}})
 	if b.med.meddle != nil {
 		t.Fatal("nothing came in between")
 	}
@@ -460,5 +460,83 @@ func TestUseIsHeard(t *testing.T) {
 	case <-changed:
 	default:
 		t.Error("nobody hears of it")
+	}
+}
+
+// TestListsAreThoseOfTheirCommit: what a client may see is made by the policy that its answer is recorded under, and so is who may keep it.
+func TestListsAreThoseOfTheirCommit(t *testing.T) {
+	less := somebody()
+	less.Roles = map[string]policy.Role{policy.LocalDefault: {Allow: []policy.Patterns{{Tools: []string{"files/only"}}}}}
+	for _, tt := range []struct {
+		name     string
+		one, two policy.Options
+		want     string
+	}{
+		{"less", somebody(), less, "files__only"}, {"more", less, somebody(), "files__only files__read mail__send"}, {"nothing", somebody(), nobody(), ""},
+	} {
+		b := turn(t, mcp.V20260728, tt.one, tt.two)
+		from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsList, "{}")
+		m := b.admit(t, from)
+		b.meddle(t, blackbox.Answer)
+		out, err := b.Release(t.Context(), m.Says(func(v chokepoint.View) jsonrpc.Message {
+			return jsonrpc.Message{Result: new(jsonrpc.Object).Raw("tools", jsonrpc.Array(v.Definitions(mcp.Tool)...)).Done()}
+		}), from)
+		if err != nil || b.med.meddle != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		tools, _ := out.Msg.Result.Get("tools")
+		for def := range tools.Elements() {
+			raw, _ := def.Get("name")
+			name, _ := raw.Text()
+			names = append(names, name)
+		}
+		all := b.entries(t)
+		last := all[len(all)-1]
+		if got := strings.Join(names, " "); got != tt.want || !strings.HasPrefix(last.Policy, "02") || last.Payloads[0].Length != int64(len(tools)+len(`{"tools":}`)) {
+			t.Errorf("%s: the list has %q, want %q; the entry is %+v", tt.name, got, tt.want, last)
+		}
+	}
+	b := turn(t, mcp.V20260728, somebody(), somebody())
+	from := call(t, b.ann, "files__read", "{}")
+	if _, err := b.Release(t.Context(), b.admit(t, from).Says(func(chokepoint.View) jsonrpc.Message { return jsonrpc.Message{} }), from); !errors.Is(err, chokepoint.ErrUncleared) {
+		t.Errorf("navra answers in the place of an upstream: %v", err)
+	}
+}
+
+// TestTheTokenOfWhoAnswersARound: the same for what a call's result asks for.
+func TestTheTokenOfWhoAnswersARound(t *testing.T) {
+	b := turn(t, mcp.V20251125, somebody(), somebody())
+	other := prove(t, b.db, "ann", policy.LocalDefault)
+	from := call(t, b.ann, "files__read", "{}")
+	from.Caps = mcp.CanListRoots
+	m := b.admit(t, from)
+	asks := jsonrpc.Message{ID: jsonrpc.IntID(1), Result: jsonrpc.Raw(`{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}`)}
+	out, err := b.Release(t.Context(), m.Answer(asks, 0), from)
+	if err != nil || len(out.Round) != 1 {
+		t.Fatalf("Release = %+v, %v", out, err)
+	}
+	second := call(t, other, "files__read", "{}")
+	b.say(t, store.Change{Revoke: strings.TrimPrefix(other.Subject(), "token:")}, nil)
+	roots := jsonrpc.Message{Result: jsonrpc.Raw(`{"roots":[]}`)}
+	next, err := b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]chokepoint.Reply{out.Round[0]: {From: second, Msg: roots}})
+	if err == nil {
+		c, _ := next.Spend(b.Chokepoint)
+		t.Errorf("the upstream is sent %s", c.Bytes(mcp.V20260728))
+	}
+}
+
+// TestCapabilitiesOfTheNextPolicy: an upstream is told that a call's client can be asked for what the policy of the call's commit relays.
+func TestCapabilitiesOfTheNextPolicy(t *testing.T) {
+	two := somebody()
+	two.Roles = map[string]policy.Role{policy.LocalDefault: {Clearance: ifc.PII, Allow: []policy.Patterns{{Tools: []string{"*"}}}}}
+	b := turn(t, mcp.V20260728, somebody(), two)
+	from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`)
+	from.Caps = mcp.CanListRoots
+	b.meddle(t, blackbox.Request)
+	m := b.admit(t, from)
+	c, err := m.Spend(b.Chokepoint)
+	if got := string(c.Bytes(mcp.V20260728)); err != nil || strings.Contains(got, "roots") || m.Asked() || m.Lane().Caps() != 0 {
+		t.Errorf("the upstream is sent %s over %+v, %v", got, m.Lane(), err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"navra/internal/blackbox"
 	"navra/internal/jsonrpc"
 	"navra/internal/mcp"
+	"navra/internal/policy"
 	"navra/internal/scope"
 )
 
@@ -84,10 +85,11 @@ type clearance struct {
 	missing mcp.Capabilities // that the upstream wanted of the client in vain
 	logs    atomic.Int64     // log messages that crossed
 	open    scope.Opening
-	notes   atomic.Int64 // progress that crossed
-	altered bool         // the filter found something in the answer
-	sent    jsonrpc.Raw  // params as the client gave them, for the paths they name
-	visit   *Visit       // of navra's own messages that open a lane or read its lists
+	notes   atomic.Int64   // progress that crossed
+	shown   *policy.Policy // that the answer was judged by
+	altered bool           // the filter found something in the answer
+	sent    jsonrpc.Raw    // params as the client gave them, for the paths they name
+	visit   *Visit         // of navra's own messages that open a lane or read its lists
 }
 
 // Cleared is what an upstream needs to send a message. The zero Cleared is nothing.
@@ -135,6 +137,7 @@ type FromUpstream struct {
 	repaired int
 	outcome  Outcome
 	err      error
+	says     func(View) jsonrpc.Message // makes msg, where navra answers from what its client may see
 }
 
 type fromKind uint8
@@ -151,6 +154,11 @@ const (
 // Answer wraps the upstream's answer to m; repaired counts what the parser mended.
 func (m ToUpstream) Answer(msg jsonrpc.Message, repaired int) FromUpstream {
 	return FromUpstream{cause: m.c, kind: answer, msg: msg, repaired: repaired}
+}
+
+// Says is the answer to m where navra answers it itself, from what its client may see: by the policy of the answer's commit.
+func (m ToUpstream) Says(says func(View) jsonrpc.Message) FromUpstream {
+	return FromUpstream{cause: m.c, kind: answer, says: says}
 }
 
 // Progress wraps a progress notification that the upstream sent for m.

@@ -47,12 +47,20 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if why := p.Halts(c.from.Who, c.lane.upstream); why != nil && c.lane.upstream != Self {
 		return p.releaseFailure(ctx, c, &x, FromUpstream{outcome: Ran, err: why})
 	}
+	if in.says != nil {
+		if c.lane.upstream != Self {
+			return Released{}, ErrUncleared
+		}
+		x.shown = p.policy.Load()
+		in.msg = in.says(p.viewBy(x.shown, c.from))
+		x.says = func(pol *policy.Policy) jsonrpc.Raw { return in.says(p.viewBy(pol, c.from)).Result }
+	}
 	m := in.msg
 	switch {
 	case m.Error != nil && m.Error.Code == codeOpenURL:
 		return p.releaseURLs(ctx, c, &x, *m.Error)
 	case m.Error != nil:
-		x.body = errorBody(*m.Error)
+		x.body, x.says = errorBody(*m.Error), nil
 		if c.method == mcp.TasksGet && m.Error.Code == jsonrpc.CodeInvalidParams {
 			p.tasks.drop(c.lane, c.task.id) // the upstream keeps it no longer
 		}
@@ -74,7 +82,7 @@ func (p *Chokepoint) Release(ctx context.Context, in FromUpstream, to Peer) (Rel
 	if c.missing != 0 && c.from.Version.Stateless() && unsuccessful(m) {
 		return c.lacking(c.missing), nil
 	}
-	c.altered = len(x.found) > 0
+	c.altered, c.shown = len(x.found) > 0, x.policy
 	return c.reply(m.Error != nil, x.final), nil
 }
 

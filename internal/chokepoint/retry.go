@@ -353,9 +353,15 @@ func (p *Chokepoint) admitInputs(ctx context.Context, from Peer, c *clearance, x
 // keyOf is a key that a client is told of.
 func keyOf(key string) string { return strings.ToValidUTF8(key[:min(len(key), 64)], "") }
 
+// A Reply is what a client answers to a question, and who it was: the principal may have several credentials.
+type Reply struct {
+	From Peer
+	Msg  jsonrpc.Message
+}
+
 // AdmitRound judges what a client answered to the questions of m's result, and makes the retry of the call. Where the call cannot go on,
 // the error is a *Refusal that holds the answer to the client.
-func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, answers map[*Question]jsonrpc.Message) (ToUpstream, error) {
+func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, answers map[*Question]Reply) (ToUpstream, error) {
 	c := m.c
 	if c == nil || c.by != p || c.round == nil || !c.from.Who.Same(from.Who) {
 		return ToUpstream{}, ErrUncleared
@@ -372,14 +378,17 @@ func (p *Chokepoint) AdmitRound(ctx context.Context, from Peer, m ToUpstream, an
 	inputs := new(jsonrpc.Object)
 	for _, q := range r.questions {
 		a, ok := answers[q]
-		if q.answered.Swap(true) {
+		if !ok {
+			a.From = from
+		}
+		if !q.For(a.From) || q.answered.Swap(true) {
 			return ToUpstream{}, ErrUncleared
 		}
-		value, bad, err := p.judgeAnswer(ctx, from, q, a)
+		value, bad, err := p.judgeAnswer(ctx, a.From, q, a.Msg)
 		if no := (*misfit)(nil); errors.As(err, &no) {
 			value, err = cancelled, nil
 		}
-		if bad != nil && q.kind == mcp.AskElicitation && (!ok || a.Error != nil) {
+		if bad != nil && q.kind == mcp.AskElicitation && (!ok || a.Msg.Error != nil) {
 			value, bad = cancelled, nil
 		}
 		if err != nil || bad != nil {

@@ -22,7 +22,7 @@ func TestARefusedRoundIsRecorded(t *testing.T) {
 		t.Fatalf("Release = %+v, %v, want a round of one question", out, err)
 	}
 	no := jsonrpc.Message{Error: &jsonrpc.Error{Code: -1, Message: "no"}}
-	_, err = b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]jsonrpc.Message{out.Round[0]: no})
+	_, err = b.AdmitRound(t.Context(), from, m, map[*chokepoint.Question]chokepoint.Reply{out.Round[0]: {From: from, Msg: no}})
 	refusal := (*chokepoint.Refusal)(nil)
 	if !errors.As(err, &refusal) || refusal.Msg.Error == nil || !strings.Contains(refusal.Msg.Error.Message, "asked for roots") {
 		t.Fatalf("AdmitRound: %v, want the answer to the client", err)

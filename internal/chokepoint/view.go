@@ -22,10 +22,12 @@ type View struct {
 }
 
 // View returns what a peer may see now.
-func (p *Chokepoint) View(from Peer) View {
+func (p *Chokepoint) View(from Peer) View { return p.viewBy(p.policy.Load(), from) }
+
+func (p *Chokepoint) viewBy(pol *policy.Policy, from Peer) View {
 	who := from.Who.Name()
 	s := p.book.For(who)
-	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, book: p.book, policy: p.policy.Load(), peer: from}
+	v := View{Capabilities: p.book.Capabilities(who), snapshot: s, book: p.book, policy: pol, peer: from}
 	if len(v.policy.Roles(from.Who)) > 0 {
 		v.Instructions = s.Instructions(p.book.Upstreams())
 	}

@@ -7,9 +7,8 @@ import (
 )
 
 // answer makes what navra answers itself: handshakes, ping and lists, from what the chokepoint lets the peer see.
-func (g *Gateway) answer(from chokepoint.Peer) jsonrpc.Message {
+func (g *Gateway) answer(from chokepoint.Peer, view chokepoint.View) jsonrpc.Message {
 	m := jsonrpc.Message{ID: from.In.Msg.ID}
-	view := g.chokepoint.View(from)
 	switch from.In.Msg.Method {
 	case mcp.Initialize:
 		m.Result = g.initialized(from, view)

@@ -171,7 +171,7 @@ func (g *Gateway) askRound(ctx context.Context, out chokepoint.ToUpstream, w way
 		}
 	}
 	var mu sync.Mutex
-	answers := map[*chokepoint.Question]jsonrpc.Message{}
+	answers := map[*chokepoint.Question]chokepoint.Reply{}
 	var asking sync.WaitGroup
 	for _, q := range questions {
 		asking.Go(func() {
@@ -181,7 +181,7 @@ func (g *Gateway) askRound(ctx context.Context, out chokepoint.ToUpstream, w way
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			answers[q] = got.msg
+			answers[q] = chokepoint.Reply{From: got.from, Msg: got.msg}
 		})
 	}
 	asking.Wait()

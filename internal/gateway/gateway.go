@@ -318,7 +318,7 @@ func (g *Gateway) route(ctx context.Context, m chokepoint.ToUpstream, from choke
 			yield(m.Answer(g.listTasks(ctx, from), 0))
 			return
 		}
-		yield(m.Answer(g.answer(from), 0))
+		yield(m.Says(func(view chokepoint.View) jsonrpc.Message { return g.answer(from, view) }))
 	}
 }
 
