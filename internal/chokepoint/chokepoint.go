@@ -261,6 +261,9 @@ func (p *Chokepoint) flow(pol *policy.Policy, x *Crossing, role string) policy.V
 	case x.way == toUpstream:
 		return pol.Flow(x.facts, role)
 	default:
+		if !pol.Has(role) { // since the call was judged
+			role = pol.Name(x.facts).Role
+		}
 		return pol.Above(x.label, role)
 	}
 }

@@ -540,3 +540,66 @@ func TestCapabilitiesOfTheNextPolicy(t *testing.T) {
 		t.Errorf("the upstream is sent %s over %+v, %v", got, m.Lane(), err)
 	}
 }
+
+// TestOpenQuestionsUnderTheNextPolicy: what a parked call asks is not asked again where no rule lets an upstream ask for it any more.
+func TestOpenQuestionsUnderTheNextPolicy(t *testing.T) {
+	two := somebody()
+	two.Roles = map[string]policy.Role{policy.LocalDefault: {Clearance: ifc.PII, Allow: []policy.Patterns{{Tools: []string{"*"}}}}}
+	b := turn(t, mcp.V20260728, somebody(), two)
+	from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`)
+	from.Caps |= mcp.CanListRoots
+	out, err := b.Release(t.Context(), b.admit(t, from).Question(jsonrpc.Message{ID: jsonrpc.IntID(5), Method: mcp.RootsList}, 0), from)
+	if err != nil || out.Question == nil || !out.Question.Suits(from) {
+		t.Fatalf("Release = %+v, %v", out, err)
+	}
+	b.told(t)
+	b.admit(t, from)
+	if out.Question.Suits(from) {
+		t.Error("it can be asked again")
+	}
+}
+
+// TestTasksWhereCapabilitiesChange: a task is asked for over the connection that it was made over, though a newer policy relays less.
+func TestTasksWhereCapabilitiesChange(t *testing.T) {
+	two := somebody()
+	two.Roles = map[string]policy.Role{policy.LocalDefault: {Clearance: ifc.PII, Allow: []policy.Patterns{{Tools: []string{"*"}}}}}
+	for _, v := range []mcp.Version{mcp.V20251125, mcp.V20260728} {
+		b := turn(t, v, somebody(), two)
+		from := peerOf(t, b.ann, v, mcp.ToolsCall, `{"name":"files__read","arguments":{},"task":{}}`)
+		from.Caps |= mcp.CanListRoots
+		made := b.admit(t, from)
+		answer, at := `{"task":{"taskId":"up-1","status":"working"}}`, []string{"task", "taskId"}
+		if v.Stateless() {
+			answer, at = `{"resultType":"task","taskId":"up-1","status":"working"}`, at[1:]
+		}
+		raw, _ := b.answers(t, made, from, answer).Result.Get(at...)
+		id, _ := raw.Text()
+		b.told(t)
+		b.admit(t, peerOf(t, b.ann, v, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`))
+		get := peerOf(t, b.ann, v, mcp.TasksGet, about(id))
+		get.Caps = from.Caps
+		if m := b.admit(t, get); m.Lane() != made.Lane() {
+			t.Errorf("%s: it is asked for over %+v, and was made over %+v", v, m.Lane(), made.Lane())
+		}
+		if got := b.Tasks(get); !v.Stateless() && (len(got) != 1 || got[0] != id) {
+			t.Errorf("%s: the list has %q", v, got)
+		}
+	}
+}
+
+// TestAnswersOfARoleThatIsGone: a call goes on whose role has another name in the newer policy; its answer is held against the clearance of the role that
+// the principal has now.
+func TestAnswersOfARoleThatIsGone(t *testing.T) {
+	for clearance, passes := range map[ifc.Confidentiality]bool{ifc.PII: true, ifc.Public: false} {
+		two := somebody()
+		two.Principals = auth.Directory{"ann": {"renamed"}}
+		two.Roles = map[string]policy.Role{"renamed": {Clearance: clearance, Allow: []policy.Patterns{{Tools: []string{"*"}}}}}
+		b := turn(t, mcp.V20251125, somebody(), two)
+		from := call(t, b.ann, "files__read", "{}")
+		m := b.admit(t, from)
+		b.meddle(t, blackbox.Answer)
+		if got := string(b.answers(t, m, from, `{"content":[{"type":"text","text":"the plan"}]}`).Append(nil)); strings.Contains(got, "the plan") != passes {
+			t.Errorf("clearance %s: the answer is %s", clearance, got)
+		}
+	}
+}

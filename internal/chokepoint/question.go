@@ -45,8 +45,14 @@ func (q *Question) ID() jsonrpc.ID { return q.ask }
 // For reports whether a peer is who is asked.
 func (q *Question) For(from Peer) bool { return q.to.Who.Same(from.Who) }
 
-// Suits reports whether a peer's client can be asked the question.
-func (q *Question) Suits(from Peer) bool { return q.need&^from.Caps == 0 }
+// Suits reports whether a peer's client can be asked the question, which it may have been before: by the policy of now too.
+func (q *Question) Suits(from Peer) bool {
+	role := ""
+	if q.call != nil {
+		role = q.call.x.verdict.Role
+	}
+	return q.need&^from.Caps == 0 && q.by.policy.Load().Asks(from.Who, role, q.kind).Permits()
+}
 
 // maxID keeps ids within what every JSON parser takes for an integer.
 const maxID = 1 << 53

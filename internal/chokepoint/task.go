@@ -80,7 +80,7 @@ func (p *Chokepoint) openTask(from Peer, id string) (openedTask, bool) {
 	}
 	t := openedTask{task: &task{id: text("id"), public: id, mapped: is("mapped"), kept: is("kept")}, item: it, lane: p.lane(from, it.Upstream.Name)}
 	t.over = t.lane.session != text("session")
-	if form == mcp.ExtendedTasks && t.lane.principal != catalogue.Everyone { // the process that has the task may not be the one for what this request can be asked
+	if t.lane.principal != catalogue.Everyone { // the process that has the task may not be the one for what this request can be asked, or may be by now
 		t.lane.caps = mcp.ParseCapabilities(text("caps"))
 	}
 	return t, true

@@ -1,7 +1,9 @@
 package chokepoint
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -98,13 +100,27 @@ func (t *taskTable) forget(l Lane) {
 	delete(t.lanes, l)
 }
 
+// over returns the tasks of a lane, whatever its client could be asked when they were made: a policy that changes that changes nothing about them. made
+// are all lanes that have some; t.mu is held.
+func (t *taskTable) over(l Lane, made []Lane) (all []tabled) {
+	l.caps = 0
+	for _, m := range made {
+		bare := m
+		if bare.caps = 0; bare == l {
+			all = append(all, t.lanes[m]...)
+		}
+	}
+	return all
+}
+
 // Tasks returns the ids of the tasks that a session made, by upstream and then the oldest first.
 func (p *Chokepoint) Tasks(from Peer) (ids []string) {
 	lanes := p.Lanes(from)
 	p.tasks.mu.Lock()
 	defer p.tasks.mu.Unlock()
+	made := slices.SortedFunc(maps.Keys(p.tasks.lanes), func(a, b Lane) int { return cmp.Compare(a.caps, b.caps) })
 	for _, l := range lanes {
-		for _, e := range p.tasks.lanes[l] {
+		for _, e := range p.tasks.over(l, made) {
 			if e.principal == from.Who.Name() && e.session == from.Session {
 				ids = append(ids, e.public)
 			}

@@ -148,6 +148,12 @@ func (p *Policy) Roles(who auth.Principal) []string {
 	return who.Roles()
 }
 
+// Has reports whether there is a role of that name.
+func (p *Policy) Has(role string) bool {
+	_, has := p.roles[role]
+	return has
+}
+
 // Names reports whether a principal is one of those that count.
 func (p *Policy) Names(who auth.Principal) bool {
 	_, named := p.principals[who.Name()]
