@@ -603,3 +603,29 @@ func TestAnswersOfARoleThatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// TestParkedQuestionsOfWhoIsGone: questions wait a moment until the request of a call is answered with them. Who may not be asked by then is not.
+func TestParkedQuestionsOfWhoIsGone(t *testing.T) {
+	gone := permissive()
+	gone.Principals = auth.Directory{"bob": {policy.LocalDefault}}
+	for what, meddle := range map[string]func(*turning){
+		"a policy": func(b *turning) { b.told(t) }, "a pause": func(b *turning) { b.pause(t, store.Pause{}) },
+		"a revocation": func(b *turning) { b.say(t, store.Change{Revoke: strings.TrimPrefix(b.ann.Subject(), "token:")}, nil) },
+	} {
+		b := turn(t, mcp.V20260728, somebody(), gone)
+		from := peerOf(t, b.ann, mcp.V20260728, mcp.ToolsCall, `{"name":"files__read","arguments":{}}`)
+		from.Caps |= mcp.CanElicit
+		m := b.admit(t, from)
+		ask := jsonrpc.Message{ID: jsonrpc.IntID(5), Method: "elicitation/create", Params: jsonrpc.Raw(`{"message":"the plan?","requestedSchema":{"type":"object","properties":{}}}`)}
+		out, err := b.Release(t.Context(), m.Question(ask, 0), from)
+		if err != nil || out.Question == nil {
+			t.Fatalf("Release = %+v, %v", out, err)
+		}
+		out.Question.Key("ask1")
+		b.med.kind, b.med.meddle = blackbox.Answer, func() { meddle(b) }
+		parked, err := b.Park(t.Context(), m, "handle", []*chokepoint.Question{out.Question})
+		if got := string(parked.Msg.Append(nil)); b.med.meddle != nil || !errors.Is(err, chokepoint.ErrWithheld) || strings.Contains(got, "the plan") || !strings.Contains(got, `"outcome":"unknown"`) {
+			t.Errorf("%s: the client is answered %s, %v", what, got, err)
+		}
+	}
+}

@@ -86,11 +86,25 @@ func (p *Chokepoint) releaseRound(ctx context.Context, c *clearance, x *Crossing
 	return Released{Msg: p.inputRequired(c, r.questions, retry{upstream: state})}, nil
 }
 
-// recordAsking records the answer to a request that ends with questions instead.
+// ErrWithheld reports that a client is not asked what it was to be asked: it may be no more.
+var ErrWithheld = errors.New("the client may not be asked any more")
+
+// recordAsking judges and records the answer to a request that ends with questions instead, which may have been judged a while ago.
 func (p *Chokepoint) recordAsking(ctx context.Context, x *Crossing) error {
-	v := policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: "the upstream asks for input", Role: x.role}
-	x.pre, x.body, x.entry.Outcome = &v, nil, string(Unknown)
-	return p.pass(ctx, x)
+	x.anew = func(pol *policy.Policy) policy.Verdict {
+		if !pol.Names(x.facts.Who) {
+			return policy.Denied(policy.StageAuth, ErrUnnamed.Error())
+		}
+		return policy.Verdict{Effect: policy.Allow, Stage: policy.StageMessage, Reason: "the upstream asks for input", Role: x.role}
+	}
+	x.body, x.entry.Outcome = nil, string(Unknown)
+	if err := p.pass(ctx, x); err != nil {
+		return err
+	}
+	if !x.verdict.Permits() {
+		return ErrWithheld
+	}
+	return nil
 }
 
 // unasked answers a call whose upstream asks what the client is not asked.
@@ -442,6 +456,7 @@ func (q *Question) Fits(v jsonrpc.Raw) bool { return fits(q.kind, v) && misfitti
 func (q *Question) Key(key string) { q.key = key }
 
 // Park answers the request of a call that goes on without it: with the questions, and a state under which a retry finds the call by its handle.
+// Where the error is ErrWithheld the client is answered that instead, and the call is not parked.
 func (p *Chokepoint) Park(ctx context.Context, m ToUpstream, handle string, questions []*Question) (Released, error) {
 	c := m.c
 	if c == nil || c.by != p || c.answered.Swap(true) {

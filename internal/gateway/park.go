@@ -184,7 +184,11 @@ func (g *Gateway) park(ctx context.Context, p *parked, from chokepoint.Peer, rep
 	}
 	handle := rand.Text()
 	m, err := g.chokepoint.Park(ctx, p.out, handle, p.open)
-	if err != nil {
+	switch {
+	case errors.Is(err, chokepoint.ErrWithheld):
+		defer g.end(context.WithoutCancel(ctx), p, err)
+		return reply.Send(m.Msg)
+	case err != nil:
 		p.cancel(err)
 		return errors.Join(err, reply.Send(m.Msg))
 	}
