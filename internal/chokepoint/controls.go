@@ -158,6 +158,12 @@ func (p *Chokepoint) Halts(who auth.Principal, upstream string) error {
 	return nil
 }
 
+// Behind reports whether this process has heard of a policy that it cannot read.
+func (p *Chokepoint) Behind() bool {
+	said := p.said.Load()
+	return said != nil && outdated(p.policy.Load(), said) != ""
+}
+
 // Expelled says why streams of a principal are ended, as far as this process has heard: ErrRevoked, ErrUnnamed, or nil.
 func (p *Chokepoint) Expelled(who auth.Principal) error {
 	if said := p.said.Load(); said != nil && revoked(said, who) {

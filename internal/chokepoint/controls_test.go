@@ -308,6 +308,22 @@ func TestPolicyThatChangesBeforeAClientIsTold(t *testing.T) {
 	}
 }
 
+// TestNewsIsToldLater: what is dropped since the newest policy cannot be read may be told later; what a policy forbids may not.
+func TestNewsIsToldLater(t *testing.T) {
+	for _, readable := range []bool{true, false} {
+		b := turn(t, "", somebody(), nobody())
+		b.known = readable
+		from := listener(t, b.ann)
+		w := watching(t, b.bench, from)
+		b.told(t)
+		news, _ := b.News(b.Unsolicited(w.Lane(), jsonrpc.Message{Method: mcp.ResourceUpdated, Params: jsonrpc.Raw(`{"uri":"note://read"}`)}, 0))
+		out, err := b.Tell(t.Context(), news, w, from)
+		if err != nil || !out.Drop || out.Later == readable || b.Behind() == readable {
+			t.Errorf("%v: told %+v, %v, behind %v", readable, out, err, b.Behind())
+		}
+	}
+}
+
 func tellNews(t *testing.T, b *bench) bool {
 	from := listener(t, b.ann)
 	w := watching(t, b, from)

@@ -239,6 +239,7 @@ type Released struct {
 	Msg    jsonrpc.Message
 	Status int // HTTP status the specification asks for; 0: the usual
 	Drop   bool
+	Later  bool // it is dropped, and may be told once this process can read the newest policy
 
 	Question *Question  // that Msg asks
 	Reply    ToUpstream // what the upstream is told at once in the place of an answer of the client's; zero: nothing

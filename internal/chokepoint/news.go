@@ -78,7 +78,7 @@ func (p *Chokepoint) Tell(ctx context.Context, n News, w Watch, to Peer) (Releas
 		x.open = scope.Opening{}
 	}
 	if p.pass(ctx, &x) != nil || !x.verdict.Permits() {
-		return Released{Drop: true}, nil
+		return Released{Drop: true, Later: x.verdict.Stage == policy.StagePolicy}, nil
 	}
 	return Released{Msg: tagged(jsonrpc.Message{Method: mcp.ResourceUpdated, Params: x.final}, to)}, nil
 }

@@ -96,7 +96,7 @@ func (g *Gateway) endHalted() {
 		}
 	}
 	g.readers.endListens(g.halted)
-	g.readers.makeUp(g.chokepoint.Halts)
+	g.readers.makeUp(g.chokepoint.Halts, g.chokepoint.Behind())
 }
 
 // halted says why a listen is ended; nil where it is not.

@@ -40,7 +40,7 @@ type reader struct {
 type watching struct {
 	watch    chokepoint.Watch
 	unfollow func() // nil while the upstream has not agreed yet
-	halted   bool   // an operator has it paused: news of it is dropped
+	halted   bool   // news of it is dropped: an operator has it paused, or some was since the newest policy cannot be read
 }
 
 // readers are all that are told of changes. Its methods may be called concurrently.
@@ -321,17 +321,24 @@ func (rs *readers) listening() bool {
 	return len(rs.listens) > 0 || len(rs.watches) > 0
 }
 
-// makeUp has sessions be told once of what they follow when it is not paused any more: what they missed was dropped.
-func (rs *readers) makeUp(halts func(who auth.Principal, upstream string) error) {
+// missed notes that news of a watch was dropped, which is to be made up for.
+func (rs *readers) missed(r *reader, w chokepoint.Watch) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if it := r.watches[w.Key()]; it != nil && it.watch == w {
+		it.halted = true
+	}
+}
+
+// makeUp has clients be told once of what they follow when it is not paused any more, and the newest policy can be read: what they missed was
+// dropped. A listen has ended when what it follows was paused.
+func (rs *readers) makeUp(halts func(who auth.Principal, upstream string) error, behind bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for r := range rs.all {
-		if r.end != nil {
-			continue
-		}
 		for _, it := range r.watches {
 			was := it.halted
-			it.halted = halts(r.from.Who, it.watch.Lane().Upstream()) != nil
+			it.halted = halts(r.from.Who, it.watch.Lane().Upstream()) != nil || was && behind
 			if was && !it.halted {
 				r.out.resource(notice{it.watch.Missed(), it.watch})
 			}

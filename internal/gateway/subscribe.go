@@ -195,7 +195,10 @@ func (g *Gateway) tell(ctx context.Context, r *reader, to chokepoint.Peer, out m
 		}
 		m, late, err := g.told(ctx, n, to)
 		slow[n.watch.Lane()] = slow[n.watch.Lane()] || late
-		if err == nil && !m.Drop {
+		switch {
+		case err == nil && m.Later:
+			g.readers.missed(r, n.watch)
+		case err == nil && !m.Drop:
 			err = out.Send(m.Msg)
 		}
 		if err != nil {
